@@ -17,8 +17,6 @@ from gateway.grpc_health import Health
 from gateway.intake import Intake
 from gateway.otlp_intake import take_profiles, take_spans
 from gateway.publisher import Publisher
-from gateway.readers.otlp import parse_profiles
-from gateway.readers.otlp_spans import parse_spans
 from gateway.settings import GatewaySettings
 from gateway.tls import Tls
 from icestream.http_server import ServerError
@@ -95,10 +93,10 @@ def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take
     """Requests come as bytes, and are parsed in a thread."""
 
     async def profiles(request: bytes) -> Message:
-        return await take_profiles(intake, lambda: parse_profiles(request), settings.gateway_max_series)
+        return await take_profiles(intake, request, settings.gateway_max_series)
 
     async def spans(request: bytes) -> Message:
-        return await take_spans(intake, lambda: parse_spans(request))
+        return await take_spans(intake, request)
 
     return [(PROFILES, profiles), (TRACES, spans)]
 

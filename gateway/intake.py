@@ -13,6 +13,7 @@ from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
 from gateway.publisher import Publisher
 from gateway.readers.otlp_spans import read_spans
+from gateway.reading_memory import ReadingMemory
 from gateway.sent_profile import SentProfile, SentProfiles
 from gateway.series_limit import SeriesLimit
 from gateway.settings import IntakeSettings
@@ -25,6 +26,7 @@ class Intake:
     """Takes profiles of one gateway. For any thread: one knows all operations of its spans."""
 
     def __init__(self, settings: IntakeSettings, publisher: Publisher) -> None:
+        self.memory = ReadingMemory(settings.reading_bytes)
         self._limits = TimeLimits.of(settings)
         self._publisher = publisher
         self._operations = OperationNames(settings.most_operations)

@@ -12,6 +12,9 @@ SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 RUNNING = Gauge("icestream_gateway_requests_running", "Requests that are worked on")
+READING_BYTES = Gauge(
+    "icestream_gateway_reading_bytes", "Memory of the bodies that are read, as estimated from their bytes and elements"
+)
 BODY_BYTES = Counter("icestream_gateway_body_bytes_total", "Bytes of bodies, as they were sent", ["route"])
 PROFILES = Counter("icestream_gateway_profiles_total", "Profiles that Kafka acknowledged", ["format"])
 SAMPLES = Counter(

@@ -9,9 +9,8 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from gateway.errors import Refused, bad_profile
 from gateway.intake import Intake
-from gateway.otlp_intake import take_profiles
-from gateway.readers.otlp import Arrival, parse_profiles
-from gateway.readers.otlp_spans import parse_spans
+from gateway.otlp_intake import take_profiles, take_spans
+from gateway.readers.otlp import Arrival
 from gateway.settings import GatewaySettings
 from icestream import dead_letters, kafka
 from icestream.topics import GATEWAY_PROFILES_GROUP, GATEWAY_SPANS_GROUP
@@ -33,7 +32,7 @@ def spans_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     """Takes the spans of `gateway_spans_topic`."""
 
     async def take(message: Message) -> None:
-        await intake.take_spans(parse_spans(message.value() or b""), "kafka")
+        await take_spans(intake, message.value() or b"", format_name="kafka")
 
     return OtlpTopic(settings, settings.gateway_spans_topic, GATEWAY_SPANS_GROUP, take)
 
@@ -45,8 +44,7 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     async def take(message: Message) -> None:
         identity = f"{message.topic()}/{message.partition()}/{message.offset()}"
         arrival = Arrival(message.timestamp()[1] * _MS, identity.encode())
-        data = message.value() or b""
-        answer = await take_profiles(intake, lambda: parse_profiles(data), settings.gateway_max_series, arrival)
+        answer = await take_profiles(intake, message.value() or b"", settings.gateway_max_series, arrival=arrival)
         if answer.partial_success.rejected_profiles:
             raise bad_profile(answer.partial_success.error_message)
 

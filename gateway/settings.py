@@ -15,6 +15,11 @@ class IntakeSettings(ProducerSettings, MessageSettings):
 
     gateway_body_mb: int = setting(16, "largest body of a request, or answer of a target, in MB, as it is sent")
     gateway_unpacked_mb: int = setting(64, "largest body, and largest profile, in MB after it was decompressed")
+    gateway_reading_mb: int = setting(
+        1000,
+        "MB that the bodies that are read at the same time may take in memory, as estimated; further ones are answered "
+        "with 503",
+    )
     gateway_ack_s: float = setting(10.0, "seconds that Kafka may take to acknowledge; then the answer is 503")
     gateway_max_series: int = setting(
         1000,
@@ -33,6 +38,7 @@ class IntakeSettings(ProducerSettings, MessageSettings):
         for name, low, high in (
             ("gateway_body_mb", 1, 1024),
             ("gateway_unpacked_mb", 1, 1024),
+            ("gateway_reading_mb", 1, 1_000_000),
             ("gateway_ack_s", 0.1, 600),
             ("gateway_max_series", 1, 50_000),
             ("gateway_service_series", 1, 500_000),
@@ -50,6 +56,10 @@ class IntakeSettings(ProducerSettings, MessageSettings):
     @property
     def unpacked_bytes(self) -> int:
         return self.gateway_unpacked_mb * _MB
+
+    @property
+    def reading_bytes(self) -> int:
+        return self.gateway_reading_mb * _MB
 
     @property
     def scrape_waiting_bytes(self) -> int:

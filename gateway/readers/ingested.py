@@ -13,6 +13,7 @@ from gateway.profile_types import COUNT, CPU, ValueType
 from gateway.readers.folded import read_folded
 from gateway.readers.pprof import Source, read_pprof
 from gateway.readers.speedscope import read_speedscope
+from gateway.reading_memory import Reading, json_elements, text_elements
 from gateway.sent_profile import SentProfile
 from icestream.times import TimeError, parse_unix_nano
 
@@ -51,22 +52,25 @@ class Parts:
         return self.files.get("profile", b"")
 
 
-def read_ingested(parts: Parts, given: Mapping[str, str], max_series: int) -> SentProfile:
+def read_ingested(parts: Parts, given: Mapping[str, str], max_series: int, reading: Reading) -> SentProfile:
     """Reads one profile. Raises Refused."""
     source = _source(given)
     kind = given.get("format", "").lower()
     if kind == "pprof" or (kind == "" and "sample_type_config" in parts.files):
         if parts.files.get("prev_profile"):
             raise unsupported("prev_profile is not read", "a newer SDK sends deltas, without the profile before")
-        return read_pprof(parts.profile, _named(source, parts), max_series)
+        configuration = reading.before_reading(parts.files.get("sample_type_config", b"{}"), json_elements)
+        return read_pprof(reading.before_reading(parts.profile), _named(source, configuration), max_series)
     if kind == "speedscope":
         name, value_type = _unit(given) or ("", COUNT)
-        return read_speedscope(parts.profile, dataclasses.replace(source, name=name), value_type)
+        data = reading.before_reading(parts.profile, json_elements)
+        return read_speedscope(data, dataclasses.replace(source, name=name), value_type)
     if kind in _TEXT or kind == "lines":
         name, value_type = _unit(given) or ("process_cpu", CPU)
         scale = _SECOND_NS // _rate(given) if name == "process_cpu" else 1
         source = dataclasses.replace(source, name=name)
-        return read_folded(parts.profile, source, value_type, scale, counted=kind != "lines")
+        data = reading.before_reading(parts.profile, text_elements)
+        return read_folded(data, source, value_type, scale, counted=kind != "lines")
     raise unsupported(
         f"the format {kind[:40]} is not read", _HINTS.get(kind, "send pprof, folded, lines or speedscope")
     )
@@ -92,12 +96,12 @@ def _source(given: Mapping[str, str]) -> Source:
     return Source(labels, "", _time(given, "from"), _time(given, "until"), dropped)
 
 
-def _named(source: Source, parts: Parts) -> Source:
+def _named(source: Source, configuration: bytes) -> Source:
     """Returns the source with the name of a mutex or block profile of Go. Both have the same sample types; the SDK's
     configuration says which one it is."""
     try:
-        names = {str(one.get("display-name", "")) for one in json.loads(parts.files["sample_type_config"]).values()}
-    except (KeyError, ValueError, AttributeError, RecursionError):
+        names = {str(one.get("display-name", "")) for one in json.loads(configuration).values()}
+    except (ValueError, AttributeError, RecursionError):
         return source
     name = next((name for name in ("mutex", "block") if any(one.startswith(name) for one in names)), "")
     return dataclasses.replace(source, name=name)

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from gateway.errors import Refused, bad_profile
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
+from gateway.reading_memory import Reading
 from gateway.sent_profile import SentProfiles
 from gateway.unpack import unpack
 from icestream.pyroscope.push_pb2 import PushRequest
@@ -45,7 +46,7 @@ def parse_write_raw(body: bytes) -> PushRequest:
     return request
 
 
-def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> SentProfiles:
+def read_push(request: PushRequest, unpacked_bytes: int, max_series: int, reading: Reading) -> SentProfiles:
     """Reads the profiles; together they are unpacked to at most `unpacked_bytes`. Raises Refused beyond that."""
     pushed = SentProfiles()
     room = unpacked_bytes
@@ -59,10 +60,10 @@ def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Sen
                 data = unpack(sample.raw_profile, room)
                 room -= len(data)
                 source = Source(labels, names.get(_NAME, ""), dropped=dropped)
-                pushed.profiles.append(read_pprof(data, source, max_series))
+                pushed.profiles.append(read_pprof(reading.before_reading(data), source, max_series))
                 dropped.clear()
             except Refused as error:
-                if error.status == 413:
+                if error.status in (413, 503):
                     raise
                 pushed.refused.append(error.message)
     return pushed

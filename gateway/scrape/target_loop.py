@@ -13,6 +13,7 @@ from gateway import metrics
 from gateway.errors import Refused
 from gateway.intake import Intake
 from gateway.readers.pprof import Source, read_pprof
+from gateway.reading_memory import Reading
 from gateway.scrape.cumulative import Restarted, Totals, split, totals
 from gateway.scrape.discovery import Target
 from gateway.scrape.fetch import Fetcher
@@ -67,8 +68,10 @@ class TargetLoop:
         result = "ok"
         try:
             data = await self._fetcher.fetch(self._target, self._profile)
-            for encoded in await self._intake.encode(await asyncio.to_thread(self._read, data, start, time.time_ns())):
-                self._waiting.add(encoded)
+            with self._intake.memory.request() as reading:
+                profiles = await asyncio.to_thread(self._read, data, start, time.time_ns(), reading)
+                for encoded in await self._intake.encode(profiles):
+                    self._waiting.add(encoded)
             self._went("")
         except ScrapeError as error:
             result = error.result
@@ -83,13 +86,14 @@ class TargetLoop:
             self._went(str(error) or type(error).__name__)
         metrics.SCRAPES.labels(self._job.name, result).inc()
 
-    def _read(self, data: bytes, start: int, end: int) -> Sequence[SentProfile]:
+    def _read(self, data: bytes, start: int, end: int, reading: Reading) -> Sequence[SentProfile]:
         """Returns what is to be published. Raises Refused and ScrapeError."""
         name = "" if self._profile.name in _NAMED_BY_TYPE else self._profile.name
         # By our clock: a target's may be wrong.
         source = Source(self._target.labels, name, start, end)
         limit = min(self._settings.unpacked_bytes, self._job.body_size_limit or sys.maxsize)
-        profile = _kept(read_pprof(unpack(data, limit), source, self._settings.gateway_max_series), self._profile)
+        unpacked = reading.before_reading(unpack(data, limit))
+        profile = _kept(read_pprof(unpacked, source, self._settings.gateway_max_series), self._profile)
         if self._profile.delta:
             return [profile]
         now = totals(profile)

@@ -25,6 +25,7 @@ from tests.shared_routes import with_built_routes
 class Gateway:
     http: TestClient
     settings: GatewaySettings
+    intake: Intake
 
     def batches(self) -> list[RawColumns]:
         """What Kafka has."""
@@ -33,9 +34,10 @@ class Gateway:
 
 def serve(settings: GatewaySettings) -> Iterator[Gateway]:
     publisher = Publisher(settings)
-    app = with_built_routes(create_app(settings, publisher), replace(settings, kafka=""))
+    intake = Intake(settings, publisher)
+    app = with_built_routes(create_app(settings, publisher, intake), replace(settings, kafka=""))
     with TestClient(app, "http://localhost", raise_server_exceptions=False) as http:
-        yield Gateway(http, settings)
+        yield Gateway(http, settings, intake)
     publisher.close()
 
 

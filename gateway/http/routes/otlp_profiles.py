@@ -10,8 +10,6 @@ from gateway.http import otlp_answers
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.otlp_intake import take_profiles
-from gateway.readers import otlp_json
-from gateway.readers.otlp import parse_profiles
 from icestream.messages.checks import MAX_LABELS
 
 router = APIRouter(tags=["profiles"])
@@ -22,12 +20,10 @@ async def export_profiles(request: Request, state: Annotated[AppState, Depends(a
     """Every parameter is a label. Profiles that cannot be taken are counted in `partial_success`; the others are
     taken."""
     try:
-        parse = otlp_json.parse_profiles if otlp_answers.encoding(request) == "json" else parse_profiles
+        is_json = otlp_answers.encoding(request) == "json"
         labels = _labels(request)
         body = await read_body(request, state.settings)
-        answer = await take_profiles(
-            state.intake, lambda: parse(body), state.settings.gateway_max_series, labels=labels
-        )
+        answer = await take_profiles(state.intake, body, state.settings.gateway_max_series, is_json, labels=labels)
         return otlp_answers.answer(request, answer)
     except Refused as error:
         return otlp_answers.refusal(request, error)

@@ -10,8 +10,6 @@ from gateway.http import otlp_answers
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.otlp_intake import take_spans
-from gateway.readers import otlp_json
-from gateway.readers.otlp_spans import parse_spans
 
 router = APIRouter(tags=["spans"])
 
@@ -20,9 +18,9 @@ router = APIRouter(tags=["spans"])
 async def export_traces(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
     """Spans that cannot be taken are counted in `partial_success`; the others are taken."""
     try:
-        parse = otlp_json.parse_spans if otlp_answers.encoding(request) == "json" else parse_spans
+        is_json = otlp_answers.encoding(request) == "json"
         body = await read_body(request, state.settings)
-        answer = await take_spans(state.intake, lambda: parse(body))
+        answer = await take_spans(state.intake, body, is_json)
         return otlp_answers.answer(request, answer)
     except Refused as error:
         return otlp_answers.refusal(request, error)

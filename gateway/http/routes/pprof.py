@@ -30,6 +30,9 @@ async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_
     source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME], dropped=beyond)
     body = await read_body(request, state.settings)
     limit, max_series = state.settings.unpacked_bytes, state.settings.gateway_max_series
-    profile = await asyncio.to_thread(lambda: read_pprof(unpack(body, limit), source, max_series))
-    dropped = await state.intake.take([profile], "pprof")
+    with state.intake.memory.request() as reading:
+        profile = await asyncio.to_thread(
+            lambda: read_pprof(reading.before_reading(unpack(body, limit)), source, max_series)
+        )
+        dropped = await state.intake.take([profile], "pprof")
     return {"samples": len(profile.window.pid), "dropped": dropped}

@@ -10,6 +10,7 @@ from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.http.multipart import split_parts
 from gateway.readers.ingested import Parts, read_ingested
+from gateway.reading_memory import Reading
 from gateway.sent_profile import SentProfile
 from gateway.unpack import unpack
 
@@ -22,12 +23,13 @@ _READ = ("profile", "sample_type_config", "prev_profile")
 @router.post("/ingest", summary="Take a profile as older SDKs of Pyroscope send it: pprof, folded, lines, speedscope")
 async def ingest(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
     body = await read_body(request, state.settings)
-    profile = await asyncio.to_thread(_read, body, request, state)
-    dropped = await state.intake.take([profile], "ingest")
+    with state.intake.memory.request() as reading:
+        profile = await asyncio.to_thread(_read, body, request, state, reading)
+        dropped = await state.intake.take([profile], "ingest")
     return {"samples": len(profile.window.pid), "dropped": dropped}
 
 
-def _read(body: bytes, request: Request, state: AppState) -> SentProfile:
+def _read(body: bytes, request: Request, state: AppState, reading: Reading) -> SentProfile:
     content_type = request.headers.get("content-type", "")
     is_multipart = content_type.lower().startswith("multipart/form-data")
     files = split_parts(content_type, body) if is_multipart else {"profile": body}
@@ -35,7 +37,7 @@ def _read(body: bytes, request: Request, state: AppState) -> SentProfile:
     given = dict(request.query_params)
     if is_multipart:
         given.setdefault("format", "pprof")
-    return read_ingested(parts, given, state.settings.gateway_max_series)
+    return read_ingested(parts, given, state.settings.gateway_max_series, reading)
 
 
 def _unpacked(files: Mapping[str, bytes], room: int) -> Parts:

@@ -9,7 +9,7 @@ from httpx2 import Response
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
-from gateway.http.routes import otlp_profiles
+from gateway import otlp_intake
 from gateway.settings import GatewaySettings
 from icestream.messages.checks import MAX_LABELS
 from tests.gateway.otlp import Otlp
@@ -79,7 +79,7 @@ def test_parameters_cost_nothing_where_there_are_no_profiles(gateway: Gateway) -
         return parsed[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(otlp_profiles, "parse_profiles", parse)
+        patch.setattr(otlp_intake, "parse_profiles", parse)
         answer = gateway.http.post(PATH, params={"a": "b"}, content=data.SerializeToString(), headers=PROTOBUF)
     assert (answer.status_code, answer.content) == (200, b"")
     assert parsed == [data]

@@ -13,6 +13,7 @@ from gateway.encode import encode
 from gateway.http.multipart import split_parts
 from gateway.readers.ingested import Parts, read_ingested
 from gateway.readers.otlp import parse_profiles, read_otlp
+from gateway.reading_memory import Reading, ReadingMemory
 from gateway.sent_profile import SentProfile
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import RawColumns, decode_raw
@@ -54,7 +55,9 @@ def of_go_sdk() -> dict[str, tuple[RawColumns, int]]:
         given = dict(parse_qsl(request["query"])) | {"format": "pprof"}
         profile = Profile.FromString(files["profile"])
         kinds = [profile.string_table[kind.type] for kind in profile.sample_type]
-        for profile_type, batch in batches(read_ingested(Parts(files), given, 1000)).items():
+        for profile_type, batch in batches(
+            read_ingested(Parts(files), given, 1000, Reading(ReadingMemory(2**30)))
+        ).items():
             column = kinds.index(profile_type.split(":")[1])
             found[profile_type] = batch, sum(sample.value[column] for sample in profile.sample)
     return found
