@@ -29,7 +29,10 @@ _QUICK_S = 30.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _LONG_WAIT_S = 300.0
 _ASK_INTERVAL_S = 0.25
+_ASK_READY_S = 2.0
+"""A part that is ready is asked less often: its answer costs queries to Kafka and ClickHouse."""
 _TICK_S = 0.05
+_RUNNING_TICK_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,7 @@ class _Child:
     ever_ready: bool = False
     """Since the supervisor started."""
     reason: str = "not started"
+    asked: float = 0.0
     restart_at: float = 0.0
     failed_starts: int = 0
     quick_deaths: int = 0
@@ -93,7 +97,7 @@ class Supervisor:
 
     def run(self, stop: threading.Event) -> None:
         """Restarts parts until `stop` is set. Raises PartFailed."""
-        while not stop.wait(_TICK_S):
+        while not stop.wait(_RUNNING_TICK_S):
             self._check_all()
 
     def wait_ready(self, stop: threading.Event, timeout_s: float) -> bool:
@@ -176,8 +180,9 @@ class Supervisor:
         while not self._ended.wait(_ASK_INTERVAL_S):
             for child in list(self._children):
                 process = child.process
-                if process is not None:
+                if process is not None and not (child.ready and time.monotonic() < child.asked + _ASK_READY_S):
                     reason = child.part.ask()
+                    child.asked = time.monotonic()
                     with self._changing:
                         if child.process is process:
                             _answered(child, reason)
