@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from gateway.errors import bad_profile
+from gateway.errors import bad_profile, too_many
 from gateway.sent_profile import SentProfile, Values
 from gateway.series_limit import SeriesLimit
 from gateway.stack_ids import stack_ids
@@ -24,6 +24,8 @@ from icestream.v1.raw_pb2 import RawBatch
 MAX_IDENTIFIED = 1_000_000
 """Stacks of a profile with at most this many frames get IDs here: each frame takes 100 bytes of memory meanwhile.
 Streams compute the IDs of others, a message at a time."""
+MAX_BYTES = 64_000_000
+"""Of the messages of a profile, which has its stacks once for each profile type."""
 _NO_ACTIVITY_NS = HOUR_NS
 
 
@@ -39,7 +41,7 @@ class Encoded:
 def encode(profile: SentProfile, times: Times, limit: SeriesLimit | None = None) -> Encoded:
     """Encodes a profile, and counts in its `dropped` the samples whose series are beyond the limit. Every message
     passes the checks of those who read it. Raises Refused."""
-    messages, samples = [], 0
+    messages, samples, size = [], 0, 0
     given = _with_stack_ids(profile.window)
     limited, lost = (given, 0) if limit is None else limit.apply(given)
     if lost:
@@ -48,7 +50,11 @@ def encode(profile: SentProfile, times: Times, limit: SeriesLimit | None = None)
         window = _rows_with_values(given, values)
         if len(window.pid):
             samples += len(window.pid)
-            messages += _batch(profile, values, window, _rows_with_values(limited, values) if lost else None)
+            made = _batch(profile, values, window, _rows_with_values(limited, values) if lost else None)
+            size += sum(map(len, made))
+            if size > MAX_BYTES:
+                raise too_many(MAX_BYTES, "bytes of messages: there are many profile types, or labels")
+            messages += made
     try:
         for message in messages:
             decode_raw(message, times)

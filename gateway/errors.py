@@ -48,6 +48,10 @@ def too_large(limit: int, what: str) -> Refused:
     return Refused(413, "too_large", f"{what} has more than {limit} bytes", "send smaller profiles, or more often")
 
 
+def too_many(limit: int, what: str) -> Refused:
+    return Refused(413, "too_large", f"expected at most {limit} {what}", "send smaller requests, or more often")
+
+
 def unavailable(message: str, code: Code = "unavailable", retry_after_s: int = 5) -> Refused:
     """Nothing was acknowledged; the sender should send it again."""
     return Refused(503, code, message, "send it again later", {"Retry-After": str(retry_after_s)})

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
@@ -93,10 +93,14 @@ def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take
     """Requests come as bytes, and are parsed in a thread."""
 
     async def profiles(request: bytes) -> Message:
-        return await take_profiles(intake, request, settings.gateway_max_series)
+        with intake.memory.request() as reading:
+            reading.hold(len(request))
+            return await take_profiles(intake, reading, request, settings.gateway_max_series)
 
     async def spans(request: bytes) -> Message:
-        return await take_spans(intake, request)
+        with intake.memory.request() as reading:
+            reading.hold(len(request))
+            return await take_spans(intake, reading, request)
 
     return [(PROFILES, profiles), (TRACES, spans)]
 
@@ -108,21 +112,24 @@ class _Calls:
         self._free = most
 
     def handler(self, service: str, take: Take) -> grpc.GenericRpcHandler:
-        async def export(request: bytes, context: "grpc.aio.ServicerContext[bytes, Message]") -> Message:
-            return await self._export(f"{service}/Export", take, request, context)
+        async def export(
+            requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, Message]"
+        ) -> Message:
+            return await self._export(f"{service}/Export", take, requests, context)
 
-        method = grpc.unary_unary_rpc_method_handler(
+        # A stream that has one request: so it is read, and unpacked, only if the call is worked on.
+        method = grpc.stream_unary_rpc_method_handler(
             export, response_serializer=lambda answer: answer.SerializeToString()
         )
         return grpc.method_handlers_generic_handler(service, {"Export": method})
 
     async def _export(
-        self, route: str, take: Take, request: bytes, context: "grpc.aio.ServicerContext[bytes, Message]"
-    ) -> Message:
+        self, route: str, take: Take, requests: AsyncIterator[bytes],
+        context: "grpc.aio.ServicerContext[bytes, Message]",
+    ) -> Message:  # fmt: skip
         started, status = time.perf_counter(), "UNKNOWN"
-        metrics.BODY_BYTES.labels(route).inc(len(request))
         try:
-            answer = await self._take(take, request)
+            answer = await self._take(route, take, requests)
             status = "OK"
             return answer
         except Refused as error:
@@ -138,14 +145,27 @@ class _Calls:
             metrics.REQUESTS.labels(route, status).inc()
             metrics.SECONDS.labels(route).observe(time.perf_counter() - started)
 
-    async def _take(self, take: Take, request: bytes) -> Message:
+    async def _take(self, route: str, take: Take, requests: AsyncIterator[bytes]) -> Message:
         # gRPC's own limit answers RESOURCE_EXHAUSTED, after which senders drop what they have.
         if self._free <= 0:
             raise unavailable("too many requests at the same time", "busy")
-        self._free -= 1
-        metrics.RUNNING.inc()
+        self._count(1)
         try:
-            return await take(request)
-        finally:
-            self._free += 1
-            metrics.RUNNING.dec()
+            request = await anext(requests, b"")
+        except BaseException:
+            self._count(-1)
+            raise
+        metrics.BODY_BYTES.labels(route).inc(len(request))
+        # Where the sender gives up, its thread goes on: until that ends, the call and its memory count.
+        work = asyncio.ensure_future(take(request))
+        work.add_done_callback(self._ended)
+        return await asyncio.shield(work)
+
+    def _ended(self, work: "asyncio.Future[Message]") -> None:
+        self._count(-1)
+        if not work.cancelled():
+            work.exception()  # so that asyncio does not log what only a sender that has given up would be told
+
+    def _count(self, calls: int) -> None:
+        self._free -= calls
+        metrics.RUNNING.inc(calls)

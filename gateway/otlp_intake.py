@@ -4,19 +4,22 @@ import asyncio
 
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.intake import Intake
 from gateway.readers import otlp_json
 from gateway.readers.otlp import Arrival, parse_profiles, read_otlp
 from gateway.readers.otlp_attributes import Attributes
-from gateway.readers.otlp_spans import parse_spans, rejection
-from gateway.reading_memory import json_elements, protobuf_elements
+from gateway.readers.otlp_spans import SPAN_BYTES, parse_spans, rejection
+from gateway.reading_memory import Reading, json_elements, protobuf_elements
+from gateway.sent_profile import SentProfiles
 
 _MAX_REASONS = 3
 
 
 async def take_profiles(
     intake: Intake,
+    reading: Reading,
     body: bytes,
     max_series: int,
     is_json: bool = False,
@@ -25,11 +28,12 @@ async def take_profiles(
 ) -> ExportProfilesServiceResponse:
     """Parses and reads in a thread. Raises Refused."""
     parse, elements = (otlp_json.parse_profiles, json_elements) if is_json else (parse_profiles, protobuf_elements)
-    with intake.memory.request() as request:
-        found = await asyncio.to_thread(
-            lambda: read_otlp(parse(request.before_reading(body, elements)), max_series, arrival, labels)
-        )
-        dropped, refused = await intake.take_each(found, "otlp")
+
+    def read() -> SentProfiles:
+        data = parse(reading.before_reading(body, elements))
+        return read_otlp(data, max_series, arrival, labels, reading.hold)
+
+    dropped, refused = await intake.take_each(await asyncio.to_thread(read), "otlp")
     answer = ExportProfilesServiceResponse()
     texts = [f"{count} {what} dropped" for what, count in sorted(dropped.items())]
     if refused or texts:
@@ -39,13 +43,17 @@ async def take_profiles(
 
 
 async def take_spans(
-    intake: Intake, body: bytes, is_json: bool = False, format_name: str = "otlp"
+    intake: Intake, reading: Reading, body: bytes, is_json: bool = False, format_name: str = "otlp"
 ) -> ExportTraceServiceResponse:
     """Parses in a thread. Raises Refused."""
     parse, elements = (otlp_json.parse_spans, json_elements) if is_json else (parse_spans, protobuf_elements)
-    with intake.memory.request() as request:
-        data = await asyncio.to_thread(lambda: parse(request.before_reading(body, elements)))
-        rejected = await intake.take_spans(data, format_name)
+
+    def read() -> TracesData:
+        data = parse(reading.before_reading(body, elements))
+        reading.hold(SPAN_BYTES * sum(len(scope.spans) for of in data.resource_spans for scope in of.scope_spans))
+        return data
+
+    rejected = await intake.take_spans(await asyncio.to_thread(read), format_name)
     answer = ExportTraceServiceResponse()
     if rejected:
         answer.partial_success.rejected_spans = rejected.total()

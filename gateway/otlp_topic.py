@@ -32,7 +32,8 @@ def spans_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     """Takes the spans of `gateway_spans_topic`."""
 
     async def take(message: Message) -> None:
-        await take_spans(intake, message.value() or b"", format_name="kafka")
+        with intake.memory.request() as reading:
+            await take_spans(intake, reading, message.value() or b"", format_name="kafka")
 
     return OtlpTopic(settings, settings.gateway_spans_topic, GATEWAY_SPANS_GROUP, take)
 
@@ -44,7 +45,9 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     async def take(message: Message) -> None:
         identity = f"{message.topic()}/{message.partition()}/{message.offset()}"
         arrival = Arrival(message.timestamp()[1] * _MS, identity.encode())
-        answer = await take_profiles(intake, message.value() or b"", settings.gateway_max_series, arrival=arrival)
+        with intake.memory.request() as reading:
+            body, most = message.value() or b"", settings.gateway_max_series
+            answer = await take_profiles(intake, reading, body, most, arrival=arrival)
         if answer.partial_success.rejected_profiles:
             raise bad_profile(answer.partial_success.error_message)
 

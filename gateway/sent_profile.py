@@ -33,6 +33,10 @@ class SentProfile:
     """What of the profile was not taken: what, and how often."""
 
 
+MAX_PROFILES = 10_000
+"""Of a request: each takes up to a millisecond, and 5 kB, even if it is empty."""
+
+
 @dataclass(frozen=True)
 class SentProfiles:
     """What a request has: the profiles that can be read, and why others cannot."""

@@ -67,8 +67,8 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
             "session.timeout.ms": 10_000,
             # Bounds of memory. Fetches are bounded by bytes as Kafka stores them: small messages that compress well
             # take fifty times as much. Nothing is fetched of a partition while this many of its messages wait here.
-            "fetch.message.max.bytes": 500_000,  # of a partition; a larger message comes alone
-            "fetch.max.bytes": 4_000_000,
+            "fetch.message.max.bytes": 250_000,  # of a partition; a larger message comes alone
+            "fetch.max.bytes": 2_000_000,
             "queued.max.messages.kbytes": 32_768,
             "queued.min.messages": 1000,
             "fetch.queue.backoff.ms": 50,  # until there may be room: librdkafka waits a second, and consumers with it

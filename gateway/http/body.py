@@ -7,11 +7,12 @@ from starlette.requests import ClientDisconnect, Request
 from gateway import metrics
 from gateway.errors import Refused, too_large
 from gateway.http import content_encoding
+from gateway.reading_memory import Reading
 from gateway.settings import GatewaySettings
 
 
-async def read_body(request: Request, settings: GatewaySettings) -> bytes:
-    """Returns the body, without its Content-Encoding. Raises Refused."""
+async def read_body(request: Request, settings: GatewaySettings, reading: Reading) -> bytes:
+    """Returns the body, without its Content-Encoding, and counts its memory. Raises Refused."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
     content_encoding.check(encoding)
     limit = settings.body_bytes
@@ -20,7 +21,7 @@ async def read_body(request: Request, settings: GatewaySettings) -> bytes:
         raise too_large(limit, "the body")
     try:
         async with asyncio.timeout(settings.gateway_body_s):
-            body = await _read(request, limit)
+            body = await _read(request, limit, reading)
     except TimeoutError:
         raise Refused(
             408,
@@ -34,14 +35,21 @@ async def read_body(request: Request, settings: GatewaySettings) -> bytes:
     metrics.BODY_BYTES.labels(route).inc(len(body))
     if encoding in content_encoding.NONE:
         return body
-    return await asyncio.to_thread(content_encoding.decode, body, encoding, settings.unpacked_bytes)
+
+    def decode() -> bytes:
+        decoded = content_encoding.decode(body, encoding, settings.unpacked_bytes)
+        reading.hold(len(decoded))
+        return decoded
+
+    return await asyncio.to_thread(decode)
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, reading: Reading) -> bytes:
     pieces, size = [], 0
     async for piece in request.stream():
         size += len(piece)
         if size > limit:
             raise too_large(limit, "the body")
+        reading.hold(len(piece))
         pieces.append(piece)
     return b"".join(pieces)

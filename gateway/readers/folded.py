@@ -29,7 +29,7 @@ def read_folded(data: bytes, source: Source, kind: ValueType, scale: int, counte
 
 def _lines(data: bytes, counted: bool, dropped: Counter[str]) -> list[Weighted]:
     stacks: list[Weighted] = []
-    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+    for number, line in enumerate(data.decode(errors="replace").split("\n"), 1):
         if not line.strip():
             continue
         stack, _, count = line.strip().rpartition(" ") if counted else (line.strip(), "", "1")
@@ -50,7 +50,7 @@ def weighted_profile(
         if not 0 <= value * scale <= _MAX_VALUE:
             raise bad_profile(f"expected values from 0 to {_MAX_VALUE // scale}, got {value}")
         frames = tuple([locations.location("", "", 0, [line]) for line in reversed(stack)])
-        rows.add(start, table.series(source.labels, source.labels), 0, 0, table.stack(frames), 0)
+        rows.add(start, table.series(source.labels), 0, 0, table.stack(frames), 0)
         values.append(value * scale)
     counts = np.array(values, np.int64) // scale if scale > 1 else None
     return SentProfile(

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,20 +18,25 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import (
 )
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as ProtoValueType
 
-from gateway.errors import Refused, bad_profile
+from gateway.errors import Refused, bad_profile, too_many
 from gateway.labels import host_id
 from gateway.profile_types import COUNT, CPU, ValueType, profile_type, value_type
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
-from gateway.readers.otlp_attributes import Attributes, attributes, attributes_at, labels_of, string_at
+from gateway.readers.otlp_attributes import NO_LABELS, Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import check_version
 from gateway.readers.stack_table import SampleRows, StackTable
-from gateway.sent_profile import SentProfile, SentProfiles, Values
+from gateway.sent_profile import MAX_PROFILES, SentProfile, SentProfiles, Values
 from icestream.messages.checks import MAX_ID, MAX_LINES, Labels
 
 _BUILD_IDS = ("gnu", "go", "htlhash")
 """Kinds of build IDs, best first: attributes process.executable.build_id.KIND."""
 _FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": "", "": ""}
 """The file of named locations by profile.frame.type, as collectors call it; others are called by their type."""
+_MOST_ATTRIBUTES = 2_000_000
+"""Of all profiles of a request together, with those of their resources and scopes: each takes microseconds to read."""
+_OBSERVATION_BYTES = 250
+_MAX_UNKNOWN_BYTES = 2_000_000
+"""Of fields of newer versions: to find out the version, each becomes an object."""
 _OFF_CPU = ValueType("off_cpu", "nanoseconds")
 
 
@@ -47,17 +52,25 @@ class Arrival:
 def parse_profiles(data: bytes) -> ProfilesData:
     """Raises Refused."""
     try:
-        return ProfilesData.FromString(data)
+        profiles = ProfilesData.FromString(data)
     except DecodeError as error:
         raise bad_profile(f"no OTLP profiles: {error}") from None
+    if len(data) > _MAX_UNKNOWN_BYTES:
+        known = ProfilesData.FromString(data)
+        known.DiscardUnknownFields()
+        if (unknown := profiles.ByteSize() - known.ByteSize()) > _MAX_UNKNOWN_BYTES:
+            raise bad_profile(f"expected at most {_MAX_UNKNOWN_BYTES} bytes of unknown fields, got {unknown}")
+    return profiles
 
 
 def read_otlp(
-    data: ProfilesData, max_series: int, arrival: Arrival | None = None, labels: Attributes | None = None
-) -> SentProfiles:
-    """Reads profiles. `labels` are attributes of each resource, and replace those of the same name. Raises Refused
-    where all profiles are of another version."""
-    number = itertools.count()
+    data: ProfilesData, max_series: int, arrival: Arrival | None = None, labels: Attributes | None = None,
+    hold: Callable[[int], None] = lambda size: None,
+) -> SentProfiles:  # fmt: skip
+    """Reads profiles. `labels` are attributes of each resource, and replace those of the same name. `hold`: see
+    Reading. Raises Refused where all profiles are of another version, or where they are too many."""
+    number, attributes_read = itertools.count(), 0
+    hold(_OBSERVATION_BYTES * _observations(data))
     check_version(data)
     found = SentProfiles()
     dictionary = data.dictionary
@@ -76,6 +89,9 @@ def read_otlp(
                 continue
             origin = xxhash.xxh3_128_digest(repr(sorted(given.items())).encode())
             for profile in scope.profiles:
+                attributes_read += len(given) + len(profile.attribute_indices)
+                if attributes_read > _MOST_ATTRIBUTES:
+                    raise too_many(_MOST_ATTRIBUTES, "attributes of all profiles together")
                 own = arrival and Arrival(arrival.unix_nano, b"%s/%d" % (arrival.identity, next(number)))
                 try:
                     sent = _Reader(profile, tables, given, max_series).read(origin, own)
@@ -85,6 +101,14 @@ def read_otlp(
                 except Refused as error:
                     found.refused.append(error.message)
     return found
+
+
+def _observations(data: ProfilesData) -> int:
+    """Returns how many observations all samples have. Raises Refused where there are too many profiles."""
+    profiles = [p for resource in data.resource_profiles for scope in resource.scope_profiles for p in scope.profiles]
+    if len(profiles) > MAX_PROFILES:
+        raise too_many(MAX_PROFILES, f"profiles, got {len(profiles)}")
+    return sum(max(len(one.values), len(one.timestamps_unix_nano)) for profile in profiles for one in profile.samples)
 
 
 @dataclass(frozen=True)
@@ -112,7 +136,8 @@ class _Reader:
         self._location_table = LocationTable()
         self._locations: dict[int, int] = {}
         self._stacks: dict[int, int] = {}
-        self._of_attributes: dict[tuple[int, ...], tuple[Labels, int, int]] = {}
+        self._of_attributes: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._files: dict[int, tuple[str, str]] = {}
 
     def read(self, origin: bytes, arrival: Arrival | None) -> SentProfile:
         """`origin` names the attributes of resource and scope, some of which are no labels. Raises Refused."""
@@ -159,25 +184,32 @@ class _Reader:
             raise bad_profile(
                 f"samples.values: expected none, or as many as there are timestamps ({len(times)}), got {len(values)}"
             )
-        labels, pid, tid = self._attributes(tuple(sample.attribute_indices))
-        series = self._table.series(labels, self._labels)
+        indices = tuple(sample.attribute_indices)
+        pid, tid = self._process(indices)
+        series = self._table.series_of_sample(indices, lambda: self._labels_at(indices), self._labels)
         stack, context = self._stack(sample.stack_index), self._context(sample.link_index)
         for moment in times:
             rows.add(moment, series, pid, tid, stack, context)
         return values
 
-    def _attributes(self, indices: tuple[int, ...]) -> tuple[Labels, int, int]:
+    def _process(self, indices: tuple[int, ...]) -> tuple[int, int]:
+        """Returns process and thread of a sample with these attributes; 0 where they are not known."""
         known = self._of_attributes.get(indices)
         if known is None:
             if len(set(indices)) < len(indices):
                 raise bad_profile("samples.attribute_indices: expected each index once")
-            dropped = self._table.dropped
-            own = attributes_at(indices, self._dictionary.attribute_table, self._strings, dropped)
-            given = {**self._given, **own}
-            ids = [given.get(name, "") for name in ("process.pid", "thread.id")]
+            own = attributes_at(indices, self._dictionary.attribute_table, self._strings, self._table.dropped)
+            ids = [own.get(name, self._given.get(name, "")) for name in ("process.pid", "thread.id")]
             pid, tid = (int(text) if text.isdecimal() and len(text) <= 10 else 0 for text in ids)
-            known = self._of_attributes[indices] = (labels_of(given, dropped if own else None), pid, tid)
+            known = self._of_attributes[indices] = (pid, tid)
         return known
+
+    def _labels_at(self, indices: tuple[int, ...]) -> Labels:
+        """Returns the labels of a sample with these attributes."""
+        own = attributes_at(indices, self._dictionary.attribute_table, self._strings)
+        if set(own) <= NO_LABELS:
+            return self._labels
+        return labels_of({**self._given, **own}, self._table.dropped)
 
     def _context(self, index: int) -> int:
         links = self._dictionary.link_table
@@ -213,8 +245,7 @@ class _Reader:
             if not 0 <= location.mapping_index < len(mappings):
                 raise bad_profile(f"location_table.mapping_index: there is no mapping {location.mapping_index}")
             mapping = mappings[location.mapping_index]
-            file = string_at(self._strings, mapping.filename_strindex)
-            build_id = self._build_id(mapping.attribute_indices)
+            file, build_id = self._file(location.mapping_index)
             address = file_address(address, mapping.memory_start, mapping.file_offset)
         own = attributes_at(location.attribute_indices, self._dictionary.attribute_table, self._strings)
         kind = own.get("profile.frame.type", "")
@@ -234,6 +265,15 @@ class _Reader:
         name = name or string_at(self._strings, function.system_name_strindex)
         file = string_at(self._strings, function.filename_strindex)
         return sent_line(name, file, line, function.start_line, self._table.dropped)
+
+    def _file(self, mapping_index: int) -> tuple[str, str]:
+        """Returns the file of a mapping, and its build ID."""
+        known = self._files.get(mapping_index)
+        if known is None:
+            mapping = self._dictionary.mapping_table[mapping_index]
+            file = string_at(self._strings, mapping.filename_strindex)
+            known = self._files[mapping_index] = (file, self._build_id(mapping.attribute_indices))
+        return known
 
     def _build_id(self, indices: Sequence[int]) -> str:
         own = attributes_at(indices, self._dictionary.attribute_table, self._strings)

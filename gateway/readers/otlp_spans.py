@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from gateway.errors import bad_spans
+from gateway.errors import bad_spans, too_many
 from gateway.labels import host_id
 from gateway.readers.otlp_attributes import attributes, labels_of
 from icestream.messages.activity import STATUSES
@@ -20,6 +20,11 @@ MAX_NAME = 256
 """Characters of a name that are kept, as of spans that applications send to collectors."""
 MAX_DURATION_NS = 23 * HOUR_NS
 """Longer spans are not taken, so that the times of a message with the spans of an hour lie within a day."""
+
+MAX_RESOURCES = 100_000
+"""Of a request: each takes microseconds."""
+SPAN_BYTES = 700
+"""Of memory, while a span is made into a message."""
 
 _NONE = (b"", bytes(8))
 
@@ -49,7 +54,9 @@ def parse_spans(data: bytes) -> trace_pb2.TracesData:
 
 
 def read_spans(data: trace_pb2.TracesData, times: Times) -> OtlpSpans:
-    """Reads spans; `times` are those that they may have."""
+    """Reads spans; `times` are those that they may have. Raises Refused where there are too many resources."""
+    if len(data.resource_spans) > MAX_RESOURCES:
+        raise too_many(MAX_RESOURCES, f"resources, got {len(data.resource_spans)}")
     found = OtlpSpans()
     for resource in data.resource_spans:
         host, service = _host_and_service(resource.resource)

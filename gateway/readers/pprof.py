@@ -125,7 +125,6 @@ class _Reader:
         self.rows = SampleRows()
         self._strings = strings
         self._of_profile = labels
-        self._series: dict[tuple[tuple[int, int], ...], Labels] = {}
 
     def read(
         self, samples: Samples, locations: ById, location_row: np.ndarray, time_unix_nano: int, types: int
@@ -157,13 +156,14 @@ class _Reader:
 
     def _add_unlabelled(self, stacks: Sequence[int], time_unix_nano: int) -> None:
         if stacks:
-            self.rows.add_all(time_unix_nano, self.table.series(self._of_profile, self._of_profile), stacks)
+            self.rows.add_all(time_unix_nano, self.table.series(self._of_profile), stacks)
 
     def _add(self, labels: Sequence[Label], time_unix_nano: int, stack: int) -> None:
         texts = self._texts(labels)
         pid, tid = _number(texts, _PIDS), _number(texts, _TIDS)
         context = self.table.context(texts.get("trace_id", ""), texts.get("span_id", ""))
-        series = self.table.series(self._labels(labels), self._of_profile)
+        key = tuple([(name, text) for name, text, _ in labels if text])
+        series = self.table.series_of_sample(key, lambda: self._labels(key), self._of_profile)
         self.rows.add(time_unix_nano, series, pid, tid, stack, context)
 
     def _texts(self, labels: Sequence[Label]) -> dict[str, str]:
@@ -177,17 +177,11 @@ class _Reader:
                 self.table.dropped["numeric_labels"] += 1
         return texts
 
-    def _labels(self, labels: Sequence[Label]) -> Labels:
-        """Returns the labels of a sample's series: those of the profile, and its own texts."""
-        key = tuple([(name, text) for name, text, _ in labels if text])
-        known = self._series.get(key)
-        if known is None:
-            own = [(text_of(self._strings, name), text_of(self._strings, text)) for name, text in key]
-            own = [pair for pair in own if pair[0] not in _PIDS + _TIDS + _CONTEXT]
-            known = self._series[key] = (
-                to_labels([*self._of_profile, *own], self.table.dropped) if own else self._of_profile
-            )
-        return known
+    def _labels(self, texts: Sequence[tuple[int, int]]) -> Labels:
+        """Returns the labels of a sample's series: those of the profile, and its own texts, by their keys."""
+        own = [(text_of(self._strings, name), text_of(self._strings, text)) for name, text in texts]
+        own = [pair for pair in own if pair[0] not in _PIDS + _TIDS + _CONTEXT]
+        return to_labels([*self._of_profile, *own], self.table.dropped) if own else self._of_profile
 
 
 def _number(texts: dict[str, str], names: Sequence[str]) -> int:

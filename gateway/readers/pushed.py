@@ -8,11 +8,11 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from gateway.errors import Refused, bad_profile
+from gateway.errors import Refused, bad_profile, too_many
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
 from gateway.reading_memory import Reading
-from gateway.sent_profile import SentProfiles
+from gateway.sent_profile import MAX_PROFILES, SentProfiles
 from gateway.unpack import unpack
 from icestream.pyroscope.push_pb2 import PushRequest
 
@@ -49,6 +49,8 @@ def parse_write_raw(body: bytes) -> PushRequest:
 def read_push(request: PushRequest, unpacked_bytes: int, max_series: int, reading: Reading) -> SentProfiles:
     """Reads the profiles; together they are unpacked to at most `unpacked_bytes`. Raises Refused beyond that."""
     pushed = SentProfiles()
+    if (count := sum(len(series.samples) for series in request.series)) > MAX_PROFILES:
+        raise too_many(MAX_PROFILES, f"profiles, got {count}")
     room = unpacked_bytes
     for series in request.series:
         given = [(label.name, label.value) for label in series.labels]

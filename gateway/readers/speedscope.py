@@ -15,7 +15,7 @@ from gateway.sent_profile import SentProfile
 from icestream.messages.raw import MAX_DEPTH
 
 _NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
-_MAX_FRAMES = 10_000_000
+_MAX_FRAMES = 1_000_000
 """The most frames of the different stacks in all evented profiles: few bytes of events may need much memory."""
 
 

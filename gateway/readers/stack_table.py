@@ -1,7 +1,7 @@
 """Collects the distinct stacks, labels and contexts of a profile while a reader walks through it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -13,6 +13,9 @@ from icestream.messages.raw import MAX_DEPTH
 from icestream.messages.raw_encoder import Stacks, Window
 from icestream.times import MAX_UNIX_NANO
 
+_MOST_LABELS_READ = 500_000
+"""Of all different samples of a profile; each takes microseconds. Of 20 labels, so many are 25,000 sets."""
+
 
 class StackTable:
     """The rows of a Window that samples refer to."""
@@ -22,6 +25,8 @@ class StackTable:
         self._max_series = max_series
         self._stacks: dict[tuple[int, ...], int] = {}
         self._series: dict[Labels, int] = {}
+        self._series_by_key: dict[Hashable, int | None] = {}
+        self._labels_read = 0
         self._contexts: dict[bytes, int] = {}
 
     def stack(self, locations: tuple[int, ...]) -> int:
@@ -31,15 +36,30 @@ class StackTable:
             locations = locations[:MAX_DEPTH]
         return self._stacks.setdefault(locations, len(self._stacks))
 
-    def series(self, labels: Labels, of_profile: Labels) -> int:
-        """Returns the row of a set of labels; beyond the limit, the row of the profile's own labels."""
-        row = self._series.get(labels)
+    def series(self, labels: Labels) -> int:
+        """Returns the row of a set of labels."""
+        return self._series.setdefault(labels, len(self._series))
+
+    def series_of_sample(self, key: Hashable, read: Callable[[], Labels], of_profile: Labels) -> int:
+        """Returns the row of the labels of a sample; beyond the limits, that of the profile's own labels. `key` stands
+        for the labels, which are read once."""
+        if key not in self._series_by_key:
+            self._series_by_key[key] = self._read_series(read, of_profile)
+        row = self._series_by_key[key]
         if row is None:
-            if len(self._series) >= self._max_series and labels != of_profile:
-                self.dropped["labels"] += 1
-                return self.series(of_profile, of_profile)
-            row = self._series[labels] = len(self._series)
+            self.dropped["labels"] += 1
+            return self.series(of_profile)
         return row
+
+    def _read_series(self, read: Callable[[], Labels], of_profile: Labels) -> int | None:
+        if self._labels_read >= _MOST_LABELS_READ:
+            return None
+        labels = read()
+        if labels is not of_profile:
+            self._labels_read += len(labels)
+        if len(self._series) >= self._max_series and labels != of_profile:
+            return self._series.get(labels)
+        return self.series(labels)
 
     def context(self, trace_id: str | bytes, span_id: str | bytes) -> int:
         """Returns the row + 1 of a trace context, given as bytes or in hex; 0 where there is none. A span may come

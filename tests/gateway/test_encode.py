@@ -7,12 +7,13 @@ import pytest
 
 import gateway.encode as encode_module
 from gateway.encode import encode
+from gateway.errors import Refused
 from gateway.readers.pprof import Source, read_pprof
 from icestream.messages import identify
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import decode_raw
 from icestream.topics import MAX_MESSAGE_BYTES
-from tests.gateway.profiles import maker
+from tests.gateway.profiles import maker, simple
 
 
 def _encoded(functions: int, stacks: int, name: str = "f") -> list[bytes]:
@@ -49,3 +50,13 @@ def test_messages_have_room_for_the_ids() -> None:
     assert len(messages) > 1
     assert max(map(len, messages)) <= MAX_MESSAGE_BYTES
     assert all(decode_raw(message).stack_id.all() for message in messages)
+
+
+def test_messages_of_a_profile_that_become_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 MB of a profile with 32 types became 257 MB of messages."""
+    made = simple({("main", "work"): [1] * 4}, [(f"type{number}", "count") for number in range(4)])
+    profile = read_pprof(made.SerializeToString(), Source((("service", "shop"),)), 10)
+    size = sum(map(len, encode(profile, ANY_TIME).messages))
+    monkeypatch.setattr(encode_module, "MAX_BYTES", size - 1)
+    with pytest.raises(Refused, match="bytes of messages"):
+        encode(profile, ANY_TIME)

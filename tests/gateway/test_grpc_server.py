@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import grpc
@@ -134,20 +134,47 @@ def test_a_sender_that_gives_up_is_counted_as_that() -> None:
         labels = {"route": "given.up/Export", "status": "CANCELLED"}
         return REGISTRY.get_sample_value("icestream_gateway_requests_total", labels) or 0
 
-    async def waits(_: bytes) -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def give_up() -> None:
-        call = asyncio.create_task(_Calls(1)._export("given.up/Export", waits, b"", None))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
+        ends, calls = asyncio.Event(), _Calls(1)
+
+        async def waits(_: bytes) -> Message:
+            await ends.wait()
+            raise AssertionError
+
+        async def requests() -> AsyncIterator[bytes]:
+            yield b""
+
+        def export() -> Coroutine[Any, Any, Message]:
+            return calls._export("given.up/Export", waits, requests(), None)  # type: ignore[arg-type]
+
+        call = asyncio.create_task(export())
+        await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        assert calls._free == 0  # what it had begun cannot be ended
+        ends.set()
+        await asyncio.sleep(0.01)
+        assert calls._free == 1
 
     before = cancelled()
     asyncio.run(give_up())
     assert cancelled() == before + 1
+
+
+def test_calls_that_time_out_leave_no_memory_taken(in_process_broker: KafkaSettings) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_grpc_listen="127.0.0.1:0")
+    publisher = Publisher(settings)
+    intake = Intake(settings, publisher)
+    server = GrpcServer(settings, publisher, intake)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        export = channel.unary_unary(f"/{TRACES}/Export")
+        calls = [export.future(bytes(4_000_000), timeout=0.01 * number) for number in range(40)]
+        for call in calls:
+            assert isinstance(call.exception(), grpc.RpcError)
+    server.close()
+    publisher.close()
+    wait_until(lambda: intake.memory.used == 0)
 
 
 def test_a_port_that_is_taken_is_named(settings: GatewaySettings) -> None:

@@ -22,8 +22,9 @@ async def export_profiles(request: Request, state: Annotated[AppState, Depends(a
     try:
         is_json = otlp_answers.encoding(request) == "json"
         labels = _labels(request)
-        body = await read_body(request, state.settings)
-        answer = await take_profiles(state.intake, body, state.settings.gateway_max_series, is_json, labels=labels)
+        with state.intake.memory.request() as reading:
+            body, most = await read_body(request, state.settings, reading), state.settings.gateway_max_series
+            answer = await take_profiles(state.intake, reading, body, most, is_json, labels=labels)
         return otlp_answers.answer(request, answer)
     except Refused as error:
         return otlp_answers.refusal(request, error)

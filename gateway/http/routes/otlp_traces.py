@@ -19,8 +19,9 @@ async def export_traces(request: Request, state: Annotated[AppState, Depends(app
     """Spans that cannot be taken are counted in `partial_success`; the others are taken."""
     try:
         is_json = otlp_answers.encoding(request) == "json"
-        body = await read_body(request, state.settings)
-        answer = await take_spans(state.intake, body, is_json)
+        with state.intake.memory.request() as reading:
+            body = await read_body(request, state.settings, reading)
+            answer = await take_spans(state.intake, reading, body, is_json)
         return otlp_answers.answer(request, answer)
     except Refused as error:
         return otlp_answers.refusal(request, error)

@@ -28,9 +28,9 @@ async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_
     if "service" not in dict(labels):
         raise Refused(400, "bad_labels", "expected the parameter service", "?service=checkout&namespace=prod")
     source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME], dropped=beyond)
-    body = await read_body(request, state.settings)
     limit, max_series = state.settings.unpacked_bytes, state.settings.gateway_max_series
     with state.intake.memory.request() as reading:
+        body = await read_body(request, state.settings, reading)
         profile = await asyncio.to_thread(
             lambda: read_pprof(reading.before_reading(unpack(body, limit)), source, max_series)
         )

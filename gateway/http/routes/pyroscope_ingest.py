@@ -22,8 +22,8 @@ _READ = ("profile", "sample_type_config", "prev_profile")
 
 @router.post("/ingest", summary="Take a profile as older SDKs of Pyroscope send it: pprof, folded, lines, speedscope")
 async def ingest(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
-    body = await read_body(request, state.settings)
     with state.intake.memory.request() as reading:
+        body = await read_body(request, state.settings, reading)
         profile = await asyncio.to_thread(_read, body, request, state, reading)
         dropped = await state.intake.take([profile], "ingest")
     return {"samples": len(profile.window.pid), "dropped": dropped}

@@ -4,7 +4,6 @@ Parca's agent does not use that API: it sends over gRPC."""
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -15,7 +14,7 @@ from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.http.connect import SERVICE
 from gateway.readers.pushed import parse_push, parse_write_raw, read_push
-from gateway.reading_memory import json_elements, protobuf_elements
+from gateway.reading_memory import Reading, json_elements, protobuf_elements
 from icestream.pyroscope.push_pb2 import PushRequest
 
 router = APIRouter(tags=["profiles"])
@@ -32,30 +31,29 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (_PROTO, _JSON):
         raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {_PROTO} or {_JSON}")
-    body = await read_body(request, state.settings)
-    headers = await _take(state, body, lambda data: parse_push(data, kind == _JSON), kind == _JSON, "push")
+    with state.intake.memory.request() as reading:
+        body = await read_body(request, state.settings, reading)
+        elements = json_elements if kind == _JSON else protobuf_elements
+        pushed = await asyncio.to_thread(lambda: parse_push(reading.before_reading(body, elements), kind == _JSON))
+        headers = await _take(state, reading, pushed, "push")
     return Response(b"{}" if kind == _JSON else b"", headers=headers, media_type=kind)
 
 
 @router.post("/api/profiles/writeraw", include_in_schema=False)
 @router.post("/profiles/writeraw", summary="Take profiles as Parca does")
 async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
-    body = await read_body(request, state.settings)
-    headers = await _take(state, body, parse_write_raw, True, "write_raw")
+    with state.intake.memory.request() as reading:
+        body = await read_body(request, state.settings, reading)
+        pushed = await asyncio.to_thread(lambda: parse_write_raw(reading.before_reading(body, json_elements)))
+        headers = await _take(state, reading, pushed, "write_raw")
     return JSONResponse({}, headers=headers)
 
 
-async def _take(
-    state: AppState, body: bytes, parse: Callable[[bytes], PushRequest], is_json: bool, format_name: str
-) -> dict[str, str]:
+async def _take(state: AppState, reading: Reading, request: PushRequest, format_name: str) -> dict[str, str]:
     """Returns the headers of the answer, which tell what was dropped. Raises Refused."""
-    settings, elements = state.settings, json_elements if is_json else protobuf_elements
-    with state.intake.memory.request() as reading:
-        request = await asyncio.to_thread(lambda: parse(reading.before_reading(body, elements)))
-        pushed = await asyncio.to_thread(
-            read_push, request, settings.unpacked_bytes, settings.gateway_max_series, reading
-        )
-        dropped, refused = await state.intake.take_each(pushed, format_name)
+    settings = state.settings
+    pushed = await asyncio.to_thread(read_push, request, settings.unpacked_bytes, settings.gateway_max_series, reading)
+    dropped, refused = await state.intake.take_each(pushed, format_name)
     headers = {_DROPPED: json.dumps(dropped)} if dropped else {}
     if refused:
         reasons = "; ".join(sorted(set(refused))[:_MAX_REASONS])

@@ -13,6 +13,7 @@ from gateway.errors import Refused
 from gateway.http import otlp_answers
 from gateway.http.body import read_body
 from gateway.http.middleware import LimitRequests
+from gateway.reading_memory import Reading, ReadingMemory
 from gateway.settings import GatewaySettings
 from tests.gateway.served import Gateway, code
 
@@ -27,7 +28,7 @@ async def never() -> Message:
 def test_a_body_that_does_not_come_is_given_up() -> None:
     settings = GatewaySettings(gateway_body_s=0.1)
     with pytest.raises(Refused) as refused:
-        asyncio.run(read_body(Request(POST, never), settings))
+        asyncio.run(read_body(Request(POST, never), settings, Reading(ReadingMemory(2**30))))
     assert (refused.value.status, refused.value.code) == (408, "too_slow")
     told = otlp_answers.refusal(Request(POST, never), refused.value)
     assert (told.status_code, told.body[:2]) == (503, b"\x08\x0e")  # senders of OTLP drop what gets 408

@@ -48,6 +48,8 @@ HOSTILE = {
     "series": (PUSH, PROTO, b"\x0a\0" * MANY),
     "labels": (PUSH, PROTO, nested(1, of=b"\x0a\0" * MANY)),
     "series in JSON": (PUSH, JSON, b'{"series":[%s{}]}' % (b"{}," * MANY)),
+    "lengths with more bytes than they need": ("/v1/traces", PROTOBUF, nested(1, 2, of=b"\x12\x80\0" * MANY)),
+    "tags with more bytes than they need": ("/v1/traces", PROTOBUF, nested(1, 2, of=b"\x92\0\0" * MANY)),
     "packed pprof": (PUSH, PROTO, nested(1, 2, 1, of=gzip.compress(b"\x32\0" * MANY))),
     "pprof strings": (PPROF, "", b"\x32\0" * MANY),
     "pprof samples": (PPROF, "", b"\x12\0" * MANY),
@@ -56,6 +58,26 @@ HOSTILE = {
     "speedscope": (TEXT + "speedscope", "", b'{"shared":{"frames":[%s{}]}}' % (b"{}," * MANY)),
     "parca": ("/profiles/writeraw", JSON, b'{"series":[%s{}]}' % (b"{}," * MANY)),
 }
+
+
+ATTRIBUTES = nested(1, of=nested(1, of=b"\x0a\0" * 1001) + nested(2, of=b"\x12\0"))
+COSTLY = {
+    "resources": ("/v1/traces", PROTOBUF, b"\x0a\0" * 100_001, (413, b"100000 resources")),
+    "empty profiles": (OTLP, PROTOBUF, nested(1, 2, of=b"\x12\0" * 10_001), (413, b"10000 profiles")),
+    "pushed profiles": (PUSH, PROTO, nested(1, of=nested(2, 1, of=b"\x32\0") * 10_001), (413, b"10000 profiles")),
+    "unknown groups": (OTLP, PROTOBUF, nested(1, 2, 2, of=b"\x7b\x7c" * 1_100_000), (400, b"unknown fields")),
+    "unknown numbers": (OTLP, PROTOBUF, nested(1, 2, 2, of=b"\x78\0" * 1_100_000), (400, b"unknown fields")),
+    "attributes": (OTLP, PROTOBUF, ATTRIBUTES + nested(2, of=b"\x2a\0"), (200, b"at most 1000")),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_what_costs_much_more_than_its_bytes_has_limits(gateway: Gateway, kind: str) -> None:
+    """Each takes microseconds to milliseconds to read, or kilobytes."""
+    path, content_type, body, (status, told) = COSTLY[kind]
+    answer = gateway.http.post(path, content=body, headers={"content-type": content_type})
+    assert (answer.status_code, told in answer.content) == (status, True), answer.content
+    assert gateway.batches() == []
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
