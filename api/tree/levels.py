@@ -11,8 +11,9 @@ from api.array_types import Depths, Rows
 def level_bounds(parent: Rows) -> list[int]:
     """Bounds of the levels of a tree in level order, whose root's parent is -1: level i is bounds[i]:bounds[i + 1]."""
     bounds = [0, 1]
+    number = parent.dtype.type  # of a number of another type, numpy would convert the whole column each time
     while bounds[-1] < len(parent):
-        bounds.append(int(np.searchsorted(parent, bounds[-1])))
+        bounds.append(int(np.searchsorted(parent, number(bounds[-1]))))
     return bounds
 
 
@@ -30,18 +31,18 @@ def stable_order(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
     return order
 
 
-def depth_first_intervals(parent: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def depth_first_intervals(parent: Rows) -> tuple[Rows, Rows]:
     """For a tree as of `level_bounds`: each node's depth-first number, and the number after its last descendant's."""
     bounds = list(pairwise(level_bounds(parent)[1:]))
-    size = np.ones(len(parent), np.int64)
+    size = np.ones(len(parent), np.int32)
     for start, end in reversed(bounds):
         np.add.at(size, parent[start:end], size[start:end].copy())  # of an overlapping array, numpy copies all
-    first = np.zeros(len(parent), np.int64)
+    first = np.zeros(len(parent), np.int32)
     for start, end in bounds:
         parents = parent[start:end]
-        nodes_before = np.cumsum(size[start:end]) - size[start:end]
-        first_sibling = np.searchsorted(parents, parents)
-        first[start:end] = first[parents] + 1 + nodes_before - nodes_before[first_sibling]
+        nodes_before = np.cumsum(size[start:end], dtype=np.int32) - size[start:end]
+        is_first = np.diff(parents, prepend=np.int32(-1)) > 0  # of siblings
+        first[start:end] = first[parents] + 1 + nodes_before - nodes_before[is_first][np.cumsum(is_first) - 1]
     return first, first + size
 
 
