@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,9 @@ FOREVER = "import time; time.sleep(3600)"
 
 
 @pytest.fixture
-def running() -> Iterator[Supervisor]:
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """It asks parts that are ready as often as others."""
+    monkeypatch.setattr(supervisor, "_ASK_READY_S", 0.0)
     running = Supervisor()
     yield running
     running.close()
@@ -65,6 +68,21 @@ def test_a_part_that_dies_is_started_again(running: Supervisor, tmp_path: Path) 
     running.run(stop)
     killer.join()
     assert len(starts.read_text()) == 2
+
+
+def test_a_part_that_is_ready_is_asked_less_often(running: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_ASK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(supervisor, "_ASK_READY_S", PATIENCE_S)
+    asked, answers = Counter[str](), {"ready": None, "not ready": "waits"}
+    for name in answers:
+
+        def ask(name: str = name) -> str | None:
+            asked[name] += 1
+            return answers[name]
+
+        running.start(replace(python(name, FOREVER), ask=ask))
+    wait_until(lambda: asked["not ready"] > 20)
+    assert asked["ready"] == 1
 
 
 def test_a_part_that_never_comes_up_ends_everything_with_its_last_lines(
