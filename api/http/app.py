@@ -89,7 +89,7 @@ def create_app(
     add_error_handlers(app)
     for routes in _QUERIES:
         app.include_router(
-            routes.router, dependencies=[Depends(known_parameters)], responses=error_responses(400, 422, 500, 503)
+            routes.router, dependencies=[Depends(known_parameters)], responses=error_responses(400, 408, 422, 500, 503)
         )
     app.include_router(health.router)
     app.include_router(service.router)

@@ -17,6 +17,8 @@ from api.http.app_state import AppState
 from api.http.unknown_fields import unknown_in_json, unknown_in_message
 
 _MAX_BODY = 1 << 20
+_MAX_AS_JSON = 20_000_000
+"""Bytes in protobuf: as JSON, an answer takes up to ten times as many, and forty times as much memory."""
 _PROTO, _JSON = "application/proto", "application/json"
 _GZIP = 31  # zlib's window bits that mean gzip
 
@@ -53,7 +55,12 @@ def add_call(
 
     def encode_answer(shared: AppState, body: bytes, is_json: bool) -> bytes:
         answered = answer(shared, _decode(body, request_type, is_json))
-        return json_format.MessageToJson(answered, indent=None).encode() if is_json else answered.SerializeToString()
+        if not is_json:
+            return answered.SerializeToString()
+        if answered.ByteSize() > _MAX_AS_JSON:
+            problem = f"the answer has {answered.ByteSize()} bytes in protobuf, and up to {_MAX_AS_JSON} become JSON"
+            raise ConnectError(429, "resource_exhausted", f"{problem}: ask for {_PROTO}")
+        return json_format.MessageToJson(answered, indent=None).encode()
 
     async def call(request: Request) -> Response:
         try:
@@ -129,7 +136,7 @@ def _refuse_unknown(field: str | None) -> None:
 
 
 def _from_api_error(error: ApiError) -> ConnectError:
-    codes = {400: "invalid_argument", 404: "not_found", 503: "unavailable"}
+    codes = {400: "invalid_argument", 404: "not_found", 408: "deadline_exceeded", 503: "unavailable"}
     message = f"{error.message} ({error.hint})" if error.hint else error.message
     if error.status == 422:
         return ConnectError(429, "resource_exhausted", message)

@@ -5,10 +5,10 @@ import logging
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from api.errors import ApiError, Code
+from api.errors import ApiError, Code, bad_request
 
 _log = logging.getLogger(__name__)
 
@@ -18,6 +18,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _bad_parameter)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -46,6 +47,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return error_response(
         ApiError(error.status_code, code, f"{request.method} {request.url.path}: {error.detail}", hint, error.headers)
     )
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Nobody reads it."""
+    return error_response(bad_request("bad_body", "the body ended too early"))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ from api.http.answer_model import Responses
 _DESCRIPTIONS = {
     400: "A parameter is wrong or unknown; the message says which",
     404: "There is no such thing",
+    408: "The body of the request did not come in time",
     422: "The query takes more than one query may; the hint says what to narrow",
     500: "An unexpected error, which the log of the API describes",
     503: "Ask again after `Retry-After` seconds",

@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from api.queries.pattern_size import MAX_SIZE, pattern_size
+
 MAX_LENGTH = 4096
 MAX_MATCHERS = 32
 MAX_REGEX_LENGTH = 1000
@@ -59,6 +61,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.size = 0  # of all regular expressions
 
     def selector(self) -> tuple[Matcher, ...]:
         self.expect("{", 'a selector starts with "{", as in {service="checkout"}')
@@ -90,6 +93,11 @@ class _Parser:
         if operator in ("=~", "!~") and len(value) > MAX_REGEX_LENGTH:
             self.at = start
             raise self.error(f"the regular expression has more than {MAX_REGEX_LENGTH} characters")
+        if operator in ("=~", "!~"):
+            self.size += pattern_size(value)
+            if self.size > MAX_SIZE:
+                self.at = start
+                raise self.error(f"regular expressions repeat too much: more than {MAX_SIZE} elements")
         return Matcher(label, operator, value)
 
     def name(self) -> str:

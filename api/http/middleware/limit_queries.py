@@ -1,14 +1,20 @@
 """Limits how many queries run at the same time."""
 
 import asyncio
+from collections.abc import Sequence
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import metrics
 from api.errors import ApiError
 from api.http import connect, error_handlers
 
 _MAX_WAIT_S = 10.0
+_BODY_S = 10.0
+_MAX_BODY = 2 * 2**20
+"""Bytes of a body that are read before it is the request's turn: no route takes more."""
+_STALL_S = 1.0
+_MAX_STALL_S = 120.0
 _PYROSCOPE = ("/querier.", "/pyroscope/")
 _QUERIES = ("/api/", *_PYROSCOPE)
 
@@ -16,7 +22,8 @@ _QUERIES = ("/api/", *_PYROSCOPE)
 class LimitQueries:
     """Middleware that runs at most `running` requests for queries at once. At most `waiting` wait; others get 503.
 
-    A request stops counting as running when its answer is sent.
+    A request counts as running from when its body was read, in `_BODY_S` at most, until its answer is sent, but not
+    while its client does not take what is sent. A client that takes nothing for `_MAX_STALL_S` is given up.
     """
 
     def __init__(self, app: ASGIApp, running: int, waiting: int) -> None:
@@ -28,18 +35,29 @@ class LimitQueries:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(_QUERIES):
             await self._app(scope, receive, send)
-        elif await self._wait_for_turn():
-            metrics.RUNNING.inc()
+            return
+        form = connect if scope["path"].startswith(_PYROSCOPE) else error_handlers
+        try:
+            async with asyncio.timeout(_BODY_S):
+                body = await _read_body(receive)
+        except TimeoutError:
+            error = ApiError(408, "too_slow", f"the body did not come within {_BODY_S:.0f} s", "", _CLOSE)
+            await form.error_response(error)(scope, receive, send)
+            return
+        if body[-1]["type"] == "http.disconnect":
+            return
+        if await self._wait_for_turn():
+            turn = _Turn(self._turns, send)
             try:
-                await self._app(scope, receive, send)
+                await self._app(scope, _replayed(body, receive), turn.send)
+            except _GivenUp:
+                pass  # the server closes the connection of an answer that is not complete
             finally:
-                metrics.RUNNING.dec()
-                self._turns.release()
+                turn.end()
         else:
             error = ApiError(
                 503, "busy", "too many queries at the same time", "ask again in a few seconds", {"Retry-After": "5"}
             )
-            form = connect if scope["path"].startswith(_PYROSCOPE) else error_handlers
             await form.error_response(error)(scope, receive, send)
 
     async def _wait_for_turn(self) -> bool:
@@ -58,3 +76,67 @@ class LimitQueries:
             self._waiting -= 1
             metrics.WAITING.dec()
         return True
+
+
+class _GivenUp(Exception):
+    """The client takes nothing of the answer."""
+
+
+class _Turn:
+    """The turn of one request, which it has at first."""
+
+    def __init__(self, turns: asyncio.Semaphore, send: Send) -> None:
+        self._turns = turns
+        self._send = send
+        self._is_running = True
+        metrics.RUNNING.inc()
+
+    async def send(self, message: Message) -> None:
+        """Sends a part of the answer. Raises _GivenUp."""
+        sending = asyncio.ensure_future(self._send(message))
+        try:
+            done, _ = await asyncio.wait([sending], timeout=_STALL_S)
+            if not done:
+                self.end()
+                done, _ = await asyncio.wait([sending], timeout=_MAX_STALL_S)
+            if not done:
+                raise _GivenUp
+            await sending
+        finally:
+            sending.cancel()
+        if not self._is_running and message.get("more_body"):
+            await self._turns.acquire()
+            self._is_running = True
+            metrics.RUNNING.inc()
+
+    def end(self) -> None:
+        """Lets another request run."""
+        if self._is_running:
+            self._is_running = False
+            metrics.RUNNING.dec()
+            self._turns.release()
+
+
+async def _read_body(receive: Receive) -> list[Message]:
+    """Returns messages with the whole body, or with more of it than any route takes."""
+    messages, size = [await receive()], 0
+    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
+        size += len(messages[-1].get("body", b""))
+        if size > _MAX_BODY:
+            break
+        messages.append(await receive())
+    return messages
+
+
+def _replayed(messages: Sequence[Message], receive: Receive) -> Receive:
+    """Returns a `receive` that begins with these messages."""
+    waiting = iter(messages)
+
+    async def receive_next() -> Message:
+        message = next(waiting, None)
+        return await receive() if message is None else message
+
+    return receive_next
+
+
+_CLOSE = {"Connection": "close"}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from api.errors import too_large
 from api.http.app_state import AppState
+from api.http.connect import invalid
 from api.http.querier.requests import (
     PROFILE_TYPE_LABELS,
     Matchers,
@@ -43,6 +44,7 @@ from icestream.pyroscope.types_pb2 import LabelPair, Labels
 from icestream.rollups import HOUR_S
 
 _MAX_NAMES = 10_000
+_MAX_LABEL_NAMES = 100
 _MAX_SERIES = 100_000
 
 
@@ -93,6 +95,8 @@ def label_values(state: AppState, request: LabelValuesRequest) -> LabelValuesRes
 def series(state: AppState, request: SeriesRequest) -> SeriesResponse:
     """Sets of labels, each once: with all labels, or with those that were asked for."""
     time_range = parse_range_or_all(request.start, request.end)
+    if len(request.label_names) > _MAX_LABEL_NAMES:
+        raise invalid(f"label_names: more than {_MAX_LABEL_NAMES}")
     names = tuple(map(our_label, request.label_names)) or None
     found: set[tuple[tuple[str, str], ...]] = set()
     for matchers in parse_selectors(request.matchers):

@@ -17,7 +17,7 @@ from api.queries.selection import Selection
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
 from api.views.frame_filter import FrameFilter
-from api.views.patterns import check_pattern
+from api.views.patterns import check_pattern, check_size
 from icestream.pyroscope.querier_pb2 import StackTraceSelector
 from icestream.times import MAX_UNIX_NANO
 
@@ -101,6 +101,7 @@ def parse_frame_filter(selector: StackTraceSelector) -> FrameFilter | None:
     conditions = sum(map(len, (wanted.include_names, wanted.exclude_names, *wanted.patterns)))
     if conditions > _MAX_CONDITIONS:
         raise invalid(f"frame_filter: more than {_MAX_CONDITIONS} names and regular expressions")
+    check_size(itertools.chain(*wanted.patterns), "frame_filter")
     for pattern in itertools.chain(*wanted.patterns):
         check_pattern(pattern, "frame_filter")
     return wanted if conditions else None

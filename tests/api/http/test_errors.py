@@ -50,6 +50,8 @@ TRACE = f"/api/v1/traces/{'ab' * 16}/cpu"
         ("/api/v1/traces", {"cursor": "W10"}, 400, "bad_cursor"),
         ("/api/v1/traces", {"cursor": LONE_SURROGATE}, 400, "bad_cursor"),
         ("/api/v1/merge", {"focus": f"(?:{'k' * 300}){{500}}"}, 400, "bad_regex"),  # large where case is ignored
+        ("/api/v1/top", {"hide": "[ -?A-~]{0,999}" * 60}, 400, "bad_regex"),  # took 5 s to compile
+        ("/api/v1/merge", {"selector": '{service=~"(a{99}){99}"}'}, 400, "bad_selector"),
         ("/api/v1/traces", {"cursor": "é" * 9}, 400, "bad_cursor"),
         ("/api/v1/traces", {"cursor": "W1tbW1tb" * 30}, 400, "bad_cursor"),
         ("/api/v1/traces", {"limit": "100000"}, 400, "bad_parameter"),
