@@ -55,8 +55,7 @@ def read_labelled_stack_values(
     # A series that is not stored (yet) has no labels.
     answer = database.table(
         f"SELECT labels_of.label AS label, stack_id, {SUMS}"
-        f" FROM (SELECT series_id, stack_id, sum(value) AS value, sum(count) AS count FROM ({rows})"
-        " GROUP BY series_id, stack_id) AS sums"
+        f" FROM ({rows}) AS sums"
         f" LEFT JOIN (SELECT series_id, any(toString(labels[{name}])) AS label FROM series GROUP BY series_id)"
         " AS labels_of ON sums.series_id = labels_of.series_id"
         f" GROUP BY label, stack_id {HAVING} LIMIT {int(max_stacks) + 1}",
