@@ -1,6 +1,6 @@
 """A flame graph as columns: the values of a query, summed up over the tree of functions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +17,8 @@ class Tree:
     parent: Rows
     function: Rows
     depth: Depths
+    repeats: npt.NDArray[np.int8] | None = None
+    """Whether a row's function is above it, too: 1 or 0, and -1 where nobody has found out yet. Who does notes it."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Graph:
     function: Rows  # (n,), rows of FrameFunctions
     self_values: Values  # (sides, n), without the children
     total_values: Values  # (sides, n)
+    tree_row: Rows | None = None  # (n,), of the tree that it was built of
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,15 @@ class Nodes:
 
 def build_graph(tree: Tree, leaves: Rows, values: Values) -> Graph:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree)."""
-    graph, _ = in_level_order(_sum_up(tree, leaves, values))
-    return graph
+    nodes, rows = _sum_up(tree, leaves, values)
+    graph, new_row = in_level_order(nodes)
+    tree_row = np.empty_like(rows)
+    tree_row[new_row] = rows
+    return replace(graph, tree_row=tree_row)
 
 
-def _sum_up(tree: Tree, leaves: Rows, values: Values) -> Nodes:
+def _sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
+    """Returns also the row in the tree of each node."""
     is_root = np.zeros(len(tree.parent), bool)
     is_root[0] = True
     rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, is_root)])
@@ -65,7 +72,7 @@ def _sum_up(tree: Tree, leaves: Rows, values: Values) -> Nodes:
     for start, end in reversed(levels(depth)[1:]):
         for side in total_values:
             np.add.at(side, parent[start:end], side[start:end].copy())  # of an overlapping array, numpy copies all
-    return Nodes(parent, tree.function[rows], depth, self_values, total_values)
+    return Nodes(parent, tree.function[rows], depth, self_values, total_values), rows
 
 
 def in_level_order(nodes: Nodes) -> tuple[Graph, Rows]:

@@ -17,15 +17,17 @@ class GrowingTree:
         self._parent = GrowableColumn(np.int32)
         self._function = GrowableColumn(np.int32)
         self._depth = GrowableColumn(np.int32)
+        self._repeats = GrowableColumn(np.int8)
         self._index.append(np.array([2**64 - 1], np.uint64))
         self._parent.extend([0])
         self._function.extend([TOTAL])
         self._depth.extend([0])
+        self._repeats.extend([0])
 
     @property
     def tree(self) -> Tree:
         """The nodes so far. It stays as it is when others are added."""
-        return Tree(self._parent.values, self._function.values, self._depth.values)
+        return Tree(self._parent.values, self._function.values, self._depth.values, self._repeats.values)
 
     def children(self, parent: Rows, function: Rows) -> Rows:
         """Rows of the children of `parent` with these functions, after adding those that are missing."""
@@ -36,6 +38,7 @@ class GrowingTree:
         self._parent.extend(new_parent)
         self._function.extend((new_keys & np.uint64(0xFFFFFFFF)).astype(np.int32))
         self._depth.extend(self._depth.values[new_parent] + 1)
+        self._repeats.extend(np.full(len(new_parent), -1, np.int8))
         return rows
 
     def child(self, parent: int, function: int) -> int:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from api.array_types import Rows, Values
 from api.tree.distinct import distinct_numbers
-from api.tree.graph import Graph
+from api.tree.graph import Graph, Tree
 from api.tree.levels import depth_first_intervals, stable_order
 
 
@@ -25,24 +25,39 @@ class TopTable:
         return TopTable(self.groups[keep], self.flat[:, keep], self.cumulative[:, keep])
 
 
-def top_table(graph: Graph, group: npt.NDArray[np.integer], root: int = 0) -> TopTable:
-    """Sums over `group` (a number for each node of the graph) of the nodes below `root`, with itself.
+def top_table(graph: Graph, tree: Tree, root: int = 0) -> TopTable:
+    """Sums over the functions of the nodes below `root`, with itself. `tree`: what the graph was built of.
 
-    Recursion counts once: of a group's nodes on one stack, only the outermost adds to the cumulative sum.
+    Recursion counts once: of a function's nodes on one stack, only the outermost adds to the cumulative sum.
     """
-    first, end = depth_first_intervals(graph.parent)
-    self_values, total_values = graph.self_values, graph.total_values
-    if root:
+    self_values, total_values, function = graph.self_values, graph.total_values, graph.function
+    if not root:
+        groups, index = distinct_numbers(function)
+        repeats = _repeats(graph, tree, index)
+    else:
+        first, end = depth_first_intervals(graph.parent)
         rows = np.flatnonzero((first >= first[root]) & (first < end[root]))
-        first, end, group = first[rows] - first[root], end[rows] - first[root], group[rows]
         self_values, total_values = self_values[:, rows], total_values[:, rows]
-    groups, index = distinct_numbers(group)
+        groups, index = distinct_numbers(function[rows])
+        repeats = _is_below_same_group(first[rows] - first[root], end[rows] - first[root], index)
     flat, cumulative = np.zeros((2, len(self_values), len(groups)), np.int64)
-    outermost = np.flatnonzero(~_is_below_same_group(first, end, index))
+    outermost = np.flatnonzero(~repeats)
     for side in range(len(flat)):
         np.add.at(flat[side], index, self_values[side])
         np.add.at(cumulative[side], index[outermost], total_values[side, outermost])
     return TopTable(groups, flat, cumulative)
+
+
+def _repeats(graph: Graph, tree: Tree, group: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """Whether the function of a node (n,) is above it, too: as it was noted in the tree, or found out and noted."""
+    if tree.repeats is None or graph.tree_row is None:
+        return _is_below_same_group(*depth_first_intervals(graph.parent), group)
+    noted = tree.repeats[graph.tree_row]
+    if noted.min() >= 0:
+        return noted.view(bool)
+    found = _is_below_same_group(*depth_first_intervals(graph.parent), group)
+    tree.repeats[graph.tree_row] = found
+    return found
 
 
 def _is_below_same_group(first: Rows, end: Rows, group: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:

@@ -47,11 +47,11 @@ def draw(stacks: FunctionStacks, values: Values, arrangement: Arrangement, root_
     graph = build_graph(shown.tree, shown.leaves, values)
     root = find_path(graph, shown.functions, root_path_id) if root_path_id else 0
     if not arrangement.inverted:
-        table = top_table(graph, graph.function, root)
+        table = top_table(graph, shown.tree, root)
     else:
         through = _goes_through(stacks, arrangement.labels, graph, root)
         whole = build_graph(stacks.tree, stacks.leaves[through], values[:, through])
-        table = top_table(whole, whole.function)
+        table = top_table(whole, stacks.tree)
     not_code = [TOTAL, *(arrangement.labels.functions.tolist() if arrangement.labels else ())]
     return Drawn(shown, graph, root, table.without(not_code))
 
@@ -59,7 +59,7 @@ def draw(stacks: FunctionStacks, values: Values, arrangement: Arrangement, root_
 def draw_callers(callers: FunctionStacks, values: Values) -> Drawn:
     """As `draw`, of the callers' side of a sandwich: callers have no flat values, since these are not spent there."""
     graph = build_graph(callers.tree, callers.leaves, values)
-    table = top_table(graph, graph.function).without(TOTAL)
+    table = top_table(graph, callers.tree).without(TOTAL)
     return Drawn(callers, graph, 0, replace(table, flat=np.zeros_like(table.flat)))
 
 
