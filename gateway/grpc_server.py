@@ -48,7 +48,7 @@ class GrpcServer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="grpc", daemon=True)
         self._thread.start()
         try:
-            self._server, self._health, self.port = self._run(_start(settings, publisher, intake, tls))
+            self._server, self._health, self._calls, self.port = self._run(_start(settings, publisher, intake, tls))
         except RuntimeError as error:
             self._end()
             raise ServerError(f"cannot listen on {settings.gateway_grpc_listen}: {error}") from None
@@ -58,6 +58,7 @@ class GrpcServer:
         """Takes no more requests, and returns once pending ones are answered, or after 5 s."""
         self._run(self._health.end())
         self._run(self._server.stop(_GRACE_S))
+        self._run(self._calls.end())
         self._end()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -71,7 +72,7 @@ class GrpcServer:
 
 async def _start(
     settings: GatewaySettings, publisher: Publisher, intake: Intake, tls: Tls | None
-) -> tuple[grpc.aio.Server, Health, int]:
+) -> tuple[grpc.aio.Server, Health, "_Calls", int]:
     options = [
         ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
@@ -79,14 +80,14 @@ async def _start(
         ("grpc.max_concurrent_streams", 4 * settings.gateway_max_requests + 16),
     ]
     server = grpc.aio.server(options=options)
-    calls = _Calls(settings.gateway_max_requests)
+    calls = _Calls(settings.gateway_max_requests, settings.gateway_body_s)
     server.add_generic_rpc_handlers([calls.handler(service, take) for service, take in _services(settings, intake)])
     health = Health((PROFILES, TRACES), publisher.ready)
     add_HealthServicer_to_server(health, server)
     listen = settings.gateway_grpc_listen
     port = server.add_secure_port(listen, tls.grpc_credentials()) if tls else server.add_insecure_port(listen)
     await server.start()
-    return server, health, port
+    return server, health, calls, port
 
 
 def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take]]:
@@ -108,8 +109,11 @@ def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take
 class _Calls:
     """Calls of the method Export, which every service of OTLP has, with one limit for all services."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, body_s: float) -> None:
+        """`body_s`: within which the message of a call must have come."""
         self._free = most
+        self._body_s = body_s
+        self._works: set[asyncio.Future[Message]] = set()
 
     def handler(self, service: str, take: Take) -> grpc.GenericRpcHandler:
         async def export(
@@ -151,17 +155,33 @@ class _Calls:
             raise unavailable("too many requests at the same time", "busy")
         self._count(1)
         try:
-            request = await anext(requests, b"")
+            request = await self._receive(requests)
         except BaseException:
             self._count(-1)
             raise
         metrics.BODY_BYTES.labels(route).inc(len(request))
         # Where the sender gives up, its thread goes on: until that ends, the call and its memory count.
         work = asyncio.ensure_future(take(request))
+        self._works.add(work)
         work.add_done_callback(self._ended)
         return await asyncio.shield(work)
 
+    async def _receive(self, requests: AsyncIterator[bytes]) -> bytes:
+        try:
+            async with asyncio.timeout(self._body_s):
+                return await anext(requests)
+        except StopAsyncIteration:
+            raise Refused(400, "bad_body", "no message came") from None
+        except TimeoutError:
+            raise unavailable(f"the message did not come within {self._body_s:g} s") from None
+
+    async def end(self) -> None:
+        """Waits for what senders have given up."""
+        if self._works:
+            await asyncio.wait(self._works, timeout=_GRACE_S)
+
     def _ended(self, work: "asyncio.Future[Message]") -> None:
+        self._works.discard(work)
         self._count(-1)
         if not work.cancelled():
             work.exception()  # so that asyncio does not log what only a sender that has given up would be told

@@ -70,10 +70,11 @@ class ReadingMemory:
             self.end(reading)
 
     def take(self, reading: "Reading", size: int) -> None:
-        """Raises Refused where other requests take too much. A request alone gets as much as it needs."""
+        """Raises Refused where other requests take too much, or this one would take more than all may."""
         with self._lock:
-            others = self._used - reading.used
-            if reading.has_ended or (others and self._used + size > self._limit):
+            if reading.used + size > self._limit:
+                raise too_many(self._limit, f"bytes of memory, as estimated, got {reading.used + size}")
+            if reading.has_ended or self._used + size > self._limit:
                 raise unavailable("other requests take as much memory as they may", "busy", 1)
             self._add(reading, size)
 

@@ -9,6 +9,7 @@ import re
 MAX_SIZE = 5_000
 """Takes a third of a second to compile."""
 _COUNTED = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
+_LONG_ESCAPE = re.compile(r"\\[pPx]\{[^}]*\}|\\[pP].", re.DOTALL)
 _CLASS_OF_UNICODE = 300
 """Of \\pL and the like: hundreds of ranges."""
 
@@ -48,7 +49,7 @@ def pattern_size(pattern: str) -> int:
 def _element(pattern: str, at: int) -> tuple[int, int]:
     """Returns the end of the character, escape or class that begins here, and its size."""
     if pattern[at] == "\\":
-        return at + 2, _CLASS_OF_UNICODE if pattern[at + 1 : at + 2] in ("p", "P") else 1
+        return _escape(pattern, at)
     if pattern[at] != "[":
         return at + 1, 1
     end = at + 2 if pattern.startswith("[^", at) else at + 1
@@ -57,6 +58,12 @@ def _element(pattern: str, at: int) -> tuple[int, int]:
         if pattern.startswith("[:", end) and ":]" in pattern[end:]:
             end = pattern.index(":]", end) + 2
         else:
-            size += _CLASS_OF_UNICODE if pattern[end : end + 2] in (r"\p", r"\P") else not pattern[end].isascii()
-            end += 2 if pattern[end] == "\\" else 1
+            end, one = _escape(pattern, end) if pattern[end] == "\\" else (end + 1, 0)
+            size += one - 1 if one > 1 else 0
     return end + 1, size
+
+
+def _escape(pattern: str, at: int) -> tuple[int, int]:
+    """Returns the end of the escape that begins here, and its size."""
+    whole = _LONG_ESCAPE.match(pattern, at)
+    return (whole.end() if whole else at + 2), _CLASS_OF_UNICODE if pattern[at + 1 : at + 2] in ("p", "P") else 1

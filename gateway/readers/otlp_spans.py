@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from gateway.errors import bad_spans, too_many
+from gateway.errors import Refused, bad_spans, too_many
 from gateway.labels import host_id
 from gateway.readers.otlp_attributes import attributes, labels_of
 from icestream.messages.activity import STATUSES
@@ -59,7 +59,13 @@ def read_spans(data: trace_pb2.TracesData, times: Times) -> OtlpSpans:
         raise too_many(MAX_RESOURCES, f"resources, got {len(data.resource_spans)}")
     found = OtlpSpans()
     for resource in data.resource_spans:
-        host, service = _host_and_service(resource.resource)
+        try:
+            host, service = _host_and_service(resource.resource)
+        except Refused as error:
+            found.rejected[f"of a resource with bad {error.message}"] += sum(
+                len(of.spans) for of in resource.scope_spans
+            )
+            continue
         hours: dict[int, list[Span]] = defaultdict(list)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
             if problem := _problem(span, times):

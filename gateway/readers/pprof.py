@@ -32,6 +32,8 @@ MAX_SAMPLE_TYPES = 32
 _PIDS = ("pid", "process_id")
 _TIDS = ("thread_id", "tid")
 _CONTEXT = ("trace_id", "span_id")
+_COLUMNS = frozenset((*_PIDS, *_TIDS, *_CONTEXT))
+"""Labels that are columns of samples, and no labels of series."""
 
 Label = tuple[int, int, int]
 """The key, the text and the number of a label, as pprof has them."""
@@ -125,6 +127,7 @@ class _Reader:
         self.rows = SampleRows()
         self._strings = strings
         self._of_profile = labels
+        self._columns = {row for row, text in enumerate(strings) if text in _COLUMNS}
 
     def read(
         self, samples: Samples, locations: ById, location_row: np.ndarray, time_unix_nano: int, types: int
@@ -162,7 +165,7 @@ class _Reader:
         texts = self._texts(labels)
         pid, tid = _number(texts, _PIDS), _number(texts, _TIDS)
         context = self.table.context(texts.get("trace_id", ""), texts.get("span_id", ""))
-        key = tuple([(name, text) for name, text, _ in labels if text])
+        key = tuple([(name, text) for name, text, _ in labels if text and name not in self._columns])
         series = self.table.series_of_sample(key, lambda: self._labels(key), self._of_profile)
         self.rows.add(time_unix_nano, series, pid, tid, stack, context)
 
@@ -180,7 +183,6 @@ class _Reader:
     def _labels(self, texts: Sequence[tuple[int, int]]) -> Labels:
         """Returns the labels of a sample's series: those of the profile, and its own texts, by their keys."""
         own = [(text_of(self._strings, name), text_of(self._strings, text)) for name, text in texts]
-        own = [pair for pair in own if pair[0] not in _PIDS + _TIDS + _CONTEXT]
         return to_labels([*self._of_profile, *own], self.table.dropped) if own else self._of_profile
 
 

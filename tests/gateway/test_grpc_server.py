@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -135,7 +136,7 @@ def test_a_sender_that_gives_up_is_counted_as_that() -> None:
         return REGISTRY.get_sample_value("icestream_gateway_requests_total", labels) or 0
 
     async def give_up() -> None:
-        ends, calls = asyncio.Event(), _Calls(1)
+        ends, calls = asyncio.Event(), _Calls(1, PATIENCE_S)
 
         async def waits(_: bytes) -> Message:
             await ends.wait()
@@ -160,6 +161,22 @@ def test_a_sender_that_gives_up_is_counted_as_that() -> None:
     before = cancelled()
     asyncio.run(give_up())
     assert cancelled() == before + 1
+
+
+def test_a_call_whose_message_does_not_come_keeps_no_place(settings: GatewaySettings) -> None:
+    ends = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        ends.wait(PATIENCE_S)
+        yield from ()
+
+    for channel in serve(replace(settings, gateway_body_s=0.2, gateway_max_requests=1)):
+        call = channel.stream_unary(f"/{TRACES}/Export").future(nothing(), timeout=PATIENCE_S)
+        assert call.code() == grpc.StatusCode.UNAVAILABLE
+        assert "did not come" in (call.details() or "")
+        ends.set()
+        none = channel.stream_unary(f"/{TRACES}/Export").future(iter(()), timeout=PATIENCE_S)
+        assert none.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_calls_that_time_out_leave_no_memory_taken(in_process_broker: KafkaSettings) -> None:

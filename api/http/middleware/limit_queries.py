@@ -13,6 +13,8 @@ _MAX_WAIT_S = 10.0
 _BODY_S = 10.0
 _MAX_BODY = 2 * 2**20
 """Bytes of a body that are read before it is the request's turn: no route takes more."""
+_MAX_BODIES = 64 * 2**20
+"""Bytes of all bodies that are still to come completely."""
 _STALL_S = 1.0
 _MAX_STALL_S = 120.0
 _PYROSCOPE = ("/querier.", "/pyroscope/")
@@ -23,14 +25,17 @@ class LimitQueries:
     """Middleware that runs at most `running` requests for queries at once. At most `waiting` wait; others get 503.
 
     A request counts as running from when its body was read, in `_BODY_S` at most, until its answer is sent, but not
-    while its client does not take what is sent. A client that takes nothing for `_MAX_STALL_S` is given up.
+    while its client does not take what is streamed. A client that takes nothing for `_MAX_STALL_S` is given up, as are
+    those that stall while `waiting` others do.
     """
 
     def __init__(self, app: ASGIApp, running: int, waiting: int) -> None:
         self._app = app
-        self._turns = asyncio.Semaphore(running)
+        self.turns = asyncio.Semaphore(running)
         self._waiting = 0
         self._max_waiting = waiting
+        self._stalled = 0
+        self._body_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(_QUERIES):
@@ -39,15 +44,15 @@ class LimitQueries:
         form = connect if scope["path"].startswith(_PYROSCOPE) else error_handlers
         try:
             async with asyncio.timeout(_BODY_S):
-                body = await _read_body(receive)
+                body = await self._read_body(receive)
         except TimeoutError:
             error = ApiError(408, "too_slow", f"the body did not come within {_BODY_S:.0f} s", "", _CLOSE)
             await form.error_response(error)(scope, receive, send)
             return
-        if body[-1]["type"] == "http.disconnect":
+        if body and body[-1]["type"] == "http.disconnect":
             return
-        if await self._wait_for_turn():
-            turn = _Turn(self._turns, send)
+        if body and await self._wait_for_turn():
+            turn = _Turn(self, send)
             try:
                 await self._app(scope, _replayed(body, receive), turn.send)
             except _GivenUp:
@@ -60,22 +65,51 @@ class LimitQueries:
             )
             await form.error_response(error)(scope, receive, send)
 
+    async def _read_body(self, receive: Receive) -> list[Message]:
+        """Returns messages with the whole body, or with more of it than any route takes; none if too many are read."""
+        messages, size = [await receive()], 0
+        try:
+            while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
+                piece = len(messages[-1].get("body", b""))
+                size += piece
+                self._body_bytes += piece
+                if self._body_bytes > _MAX_BODIES:
+                    return []
+                if size > _MAX_BODY:
+                    break
+                messages.append(await receive())
+        finally:
+            self._body_bytes -= size
+        return messages
+
     async def _wait_for_turn(self) -> bool:
         """Whether the request may run."""
-        if not self._turns.locked():
-            return await self._turns.acquire()  # returns at once, before any other request runs
+        if not self.turns.locked():
+            return await self.turns.acquire()  # returns at once, before any other request runs
         if self._waiting >= self._max_waiting:
             return False
         self._waiting += 1
         metrics.WAITING.inc()
         try:
-            await asyncio.wait_for(self._turns.acquire(), _MAX_WAIT_S)
+            await asyncio.wait_for(self.turns.acquire(), _MAX_WAIT_S)
         except TimeoutError:
             return False
         finally:
             self._waiting -= 1
             metrics.WAITING.dec()
         return True
+
+    async def outlast(self, turn: "_Turn", sending: asyncio.Future[None]) -> bool:
+        """Gives the turn to others until the client takes what is sent; returns whether it does so in time."""
+        turn.end()
+        if self._stalled >= self._max_waiting:
+            return False
+        self._stalled += 1
+        try:
+            done, _ = await asyncio.wait([sending], timeout=_MAX_STALL_S)
+        finally:
+            self._stalled -= 1
+        return bool(done)
 
 
 class _GivenUp(Exception):
@@ -85,8 +119,8 @@ class _GivenUp(Exception):
 class _Turn:
     """The turn of one request, which it has at first."""
 
-    def __init__(self, turns: asyncio.Semaphore, send: Send) -> None:
-        self._turns = turns
+    def __init__(self, queries: LimitQueries, send: Send) -> None:
+        self._queries = queries
         self._send = send
         self._is_running = True
         metrics.RUNNING.inc()
@@ -96,16 +130,13 @@ class _Turn:
         sending = asyncio.ensure_future(self._send(message))
         try:
             done, _ = await asyncio.wait([sending], timeout=_STALL_S)
-            if not done:
-                self.end()
-                done, _ = await asyncio.wait([sending], timeout=_MAX_STALL_S)
-            if not done:
+            if not done and not await self._queries.outlast(self, sending):
                 raise _GivenUp
             await sending
         finally:
             sending.cancel()
         if not self._is_running and message.get("more_body"):
-            await self._turns.acquire()
+            await self._queries.turns.acquire()
             self._is_running = True
             metrics.RUNNING.inc()
 
@@ -114,18 +145,7 @@ class _Turn:
         if self._is_running:
             self._is_running = False
             metrics.RUNNING.dec()
-            self._turns.release()
-
-
-async def _read_body(receive: Receive) -> list[Message]:
-    """Returns messages with the whole body, or with more of it than any route takes."""
-    messages, size = [await receive()], 0
-    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
-        size += len(messages[-1].get("body", b""))
-        if size > _MAX_BODY:
-            break
-        messages.append(await receive())
-    return messages
+            self._queries.turns.release()
 
 
 def _replayed(messages: Sequence[Message], receive: Receive) -> Receive:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from gateway.errors import Refused
 from gateway.reading_memory import MAX_ELEMENTS
 from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
@@ -100,6 +101,6 @@ def test_where_others_take_the_memory_a_request_shall_come_again(gateway: Gatewa
         assert (code(busy), busy.headers["retry-after"]) == ((503, "busy"), "1")
     assert gateway.http.post(PPROF, content=body).status_code == 200
     assert gateway.http.post(PPROF, content=b"\xff").status_code == 400
-    with memory.request() as other:  # what was taken, and refused, is free again: one alone may have any size
-        other.before_reading(bytes(gateway.settings.reading_bytes))
-        assert other.used == 5 * gateway.settings.reading_bytes
+    assert memory.used == 0  # what was taken, and refused, is free again
+    with memory.request() as other, pytest.raises(Refused, match="bytes of memory"):
+        other.before_reading(bytes(gateway.settings.reading_bytes // 5 + 1))

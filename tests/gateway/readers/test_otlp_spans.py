@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from gateway.encode import Encoded
 from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
-from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, SentSpans, parse_spans, read_spans
+from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, SentSpans, parse_spans, read_spans, rejection
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.plausible import TimeLimits
 from icestream.operations import MANY_OPERATIONS, OperationNames
@@ -175,3 +175,15 @@ def test_whatever_comes_is_taken_or_counted(spans: list[trace_pb2.Span]) -> None
     found = read(*spans)
     encoded = [encode(group) for group in found.groups]  # raises if a reader would refuse it
     assert sum(one.samples for one in encoded) + found.rejected.total() == len(spans)
+
+
+def test_a_resource_with_absurdly_many_attributes_refuses_its_own_spans_only() -> None:
+    data = traces(span(NOW))
+    bad = data.resource_spans.add()
+    bad.CopyFrom(data.resource_spans[0])
+    for number in range(1001):
+        bad.resource.attributes.add(key=f"a{number}")
+    found = read_spans(data, TIMES)
+    assert [len(group.spans) for group in found.groups] == [1]
+    assert list(found.rejected.values()) == [1]
+    assert "at most 1000" in rejection(found.rejected)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.encode import encode
 from gateway.errors import Refused
+from gateway.readers import stack_table
 from gateway.readers.location_table import LocationTable, SentLine, build_id, file_address, sent_line
 from gateway.readers.number_messages import MAX_FIELDS, PORTION_BYTES
 from gateway.readers.pprof import Source, read_pprof
@@ -23,7 +24,7 @@ from icestream.messages.raw_encoder import Name, Stacks
 from icestream.packed import varint
 from icestream.pprof.profile_pb2 import Function, Location, Profile
 from icestream.topics import DEFAULT_PROFILE_TYPE
-from tests.gateway.profiles import profiles, simple
+from tests.gateway.profiles import maker, profiles, simple
 
 SOURCE = Source((("service", "shop"),))
 Frame = tuple[tuple[int, str, str], int, Name, tuple[SentLine, ...]]
@@ -271,3 +272,18 @@ def test_names_and_lines_beyond_the_limits_are_counted(lines: int) -> None:
         profile.location[0].line.add(function_id=1, line=line)
     sent, _ = read(profile.SerializeToString())
     assert sent.dropped == {"names": 1, "lines": lines - MAX_LINES}
+
+
+def test_samples_of_different_requests_share_the_labels_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile of 30,000 spans lost labels, because the labels of each span were read anew."""
+    monkeypatch.setattr(stack_table, "_MOST_LABELS_READ", 10)
+    made = maker([("cpu", "nanoseconds")], ("cpu", "nanoseconds"))
+    made.profile.function.add(id=1, name=made.string("work"))
+    made.profile.location.add(id=1).line.add(function_id=1, line=1)
+    for number in range(1, 100):
+        sample = made.profile.sample.add(location_id=[1], value=[1])
+        for key, text in (("span_id", f"{number:016x}"), ("trace_id", f"{number:032x}"), ("endpoint", "/pay")):
+            sample.label.add(key=made.string(key), str=made.string(text))
+    profile = read_pprof(made.done().SerializeToString(), Source((("service", "shop"),)), 10)
+    assert profile.window.labels == [(("endpoint", "/pay"), ("service", "shop"))]
+    assert not profile.dropped
