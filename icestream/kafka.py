@@ -66,7 +66,7 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
             "isolation.level": "read_committed",
             "session.timeout.ms": 10_000,
             # Bounds of memory. Fetches are bounded by bytes as Kafka stores them: small messages that compress well
-            # take fifty times as much. Nothing is fetched of a partition while this many of its messages wait here.
+            # take fifty times as much. Nothing more is fetched while this many messages wait here.
             "fetch.message.max.bytes": 250_000,  # of a partition; a larger message comes alone
             "fetch.max.bytes": 2_000_000,
             "queued.max.messages.kbytes": 32_768,

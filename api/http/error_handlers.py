@@ -50,7 +50,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    """Nobody reads it."""
+    """The client has gone, so nobody reads the answer."""
     return error_response(bad_request("bad_body", "the body ended too early"))
 
 

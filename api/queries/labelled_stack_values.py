@@ -19,7 +19,7 @@ from api.queries.whole_sums import HAVING, SUMS, whole_sums
 from icestream.span_operations import JOIN_SPAN_NAMES, OPERATION_OF_SAMPLE
 
 _MAX_VALUES = 1000
-SERVICE = "service"
+_SERVICE = "service"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def read_labelled_stack_values(
     if label in REQUEST_LABELS:
         selection.check_operations()
         return _by_request_label(database, selection, label, max_stacks)
-    if label == SERVICE and selection.by_service and not selection.is_gauge:
+    if label == _SERVICE and selection.by_service and not selection.is_gauge:
         return _by_service(database, selection, max_stacks)
     plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=False))
     if selection.is_gauge:
@@ -76,7 +76,7 @@ def _by_service(database: Database, selection: Selection, max_stacks: int) -> La
         f"SELECT label, stack_id, {SUMS} FROM ({rows}) GROUP BY label, stack_id {HAVING} LIMIT {int(max_stacks) + 1}",
         sources[0][1].parameters,
     )
-    return _labelled(answer, SERVICE, max_stacks, plan.as_json())
+    return _labelled(answer, _SERVICE, max_stacks, plan.as_json())
 
 
 def _by_request_label(database: Database, selection: Selection, label: str, max_stacks: int) -> LabelledStackValues:

@@ -8,7 +8,7 @@ import re
 
 MAX_SIZE = 5_000
 """Takes a third of a second to compile."""
-_COUNTED = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
+_COUNTED = re.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
 _LONG_ESCAPE = re.compile(r"\\[pPx]\{[^}]*\}|\\[pP].", re.DOTALL)
 _CLASS_OF_UNICODE = 300
 """Of \\pL and the like: hundreds of ranges."""
@@ -23,7 +23,7 @@ def pattern_size(pattern: str) -> int:
         char = pattern[at]
         counted = _COUNTED.match(pattern, at) if char == "{" else None
         if counted is not None:
-            times = max(int(counted[1]), int(counted[3] or 0), 1)
+            times = max(int(counted[1]), int(counted[2] or 0), 1)
             groups[-1] += (groups[-1] - before[-1]) * (times - 1)
             at = counted.end()
         elif char == "(":
@@ -58,8 +58,8 @@ def _element(pattern: str, at: int) -> tuple[int, int]:
         if pattern.startswith("[:", end) and ":]" in pattern[end:]:
             end = pattern.index(":]", end) + 2
         else:
-            end, one = _escape(pattern, end) if pattern[end] == "\\" else (end + 1, 0)
-            size += one - 1 if one > 1 else 0
+            end, one = _escape(pattern, end) if pattern[end] == "\\" else (end + 1, 1)
+            size += one - 1  # the class itself counts as one
     return end + 1, size
 
 

@@ -23,7 +23,7 @@ from gateway.labels import host_id
 from gateway.profile_types import COUNT, CPU, ValueType, profile_type, value_type
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import NO_LABELS, Attributes, attributes, attributes_at, labels_of, string_at
-from gateway.readers.otlp_version import check_version
+from gateway.readers.otlp_version import all_profiles, check_version
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import MAX_PROFILES, SentProfile, SentProfiles, Values
 from icestream.messages.checks import MAX_ID, MAX_LINES, Labels
@@ -105,7 +105,7 @@ def read_otlp(
 
 def _observations(data: ProfilesData) -> int:
     """Returns how many observations all samples have. Raises Refused where there are too many profiles."""
-    profiles = [p for resource in data.resource_profiles for scope in resource.scope_profiles for p in scope.profiles]
+    profiles = all_profiles(data)
     if len(profiles) > MAX_PROFILES:
         raise too_many(MAX_PROFILES, f"profiles, got {len(profiles)}")
     return sum(max(len(one.values), len(one.timestamps_unix_nano)) for profile in profiles for one in profile.samples)

@@ -15,9 +15,14 @@ EXPECTED = "1.10"
 _OF_MAPPINGS = ("process.executable.build_id.", "profile.frame.type")
 
 
+def all_profiles(data: ProfilesData) -> list[Profile]:
+    """Returns the profiles of all resources and scopes."""
+    return [p for resource in data.resource_profiles for scope in resource.scope_profiles for p in scope.profiles]
+
+
 def check_version(data: ProfilesData) -> None:
     """Raises Refused, with the version that the data seem to have."""
-    profiles = [p for resource in data.resource_profiles for scope in resource.scope_profiles for p in scope.profiles]
+    profiles = all_profiles(data)
     dictionary = data.dictionary
     if profiles and not dictionary.string_table:
         raise _other("1.6 or older")

@@ -174,7 +174,7 @@ class _Reader:
         texts = {}
         for key, text, number in labels:
             name = text_of(self._strings, key)
-            if name in _PIDS or name in _TIDS or name in _CONTEXT:
+            if name in _COLUMNS:
                 texts[name] = text_of(self._strings, text) if text else str(number)
             elif not text:
                 self.table.dropped["numeric_labels"] += 1

@@ -16,7 +16,9 @@ _MAX_BODY = 2 * 2**20
 _MAX_BODIES = 64 * 2**20
 """Bytes of all bodies that are still to come completely."""
 _STALL_S = 1.0
+"""A client that takes nothing for this long stalls."""
 _MAX_STALL_S = 120.0
+_CLOSE = {"Connection": "close"}
 _PYROSCOPE = ("/querier.", "/pyroscope/")
 _QUERIES = ("/api/", *_PYROSCOPE)
 
@@ -157,6 +159,3 @@ def _replayed(messages: Sequence[Message], receive: Receive) -> Receive:
         return await receive() if message is None else message
 
     return receive_next
-
-
-_CLOSE = {"Connection": "close"}
