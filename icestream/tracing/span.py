@@ -7,12 +7,14 @@ from types import TracebackType
 from typing import Self
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, enter, this_thread
+from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, local, this_thread
 
 MOST_NAME = 256
 """Characters of a name that are kept."""
 
 _ODD = 0x9E3779B97F4A7C15
+_MAX_ID = 2**64 - 1
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 
 
 class _SpanIds:
@@ -23,7 +25,7 @@ class _SpanIds:
         self._count = itertools.count(1)
 
     def next(self) -> bytes:
-        return ((self._start + next(self._count) * _ODD) % 2**64 or 1).to_bytes(8, "big")
+        return ((self._start + next(self._count) * _ODD) & _MAX_ID or 1).to_bytes(8, "big")
 
 
 _ids = _SpanIds()
@@ -38,37 +40,38 @@ class span:
     It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
 
-    __slots__ = ("_caller", "_context", "_parent", "_start", "_token", "name")
+    __slots__ = ("_caller", "_context", "_parent", "_span", "_start", "_token", "_trace", "name")
 
+    # A request may enter thousands of spans a second, so this takes few steps and calls (`benchmarks/tracing.py`).
     def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
-        span_bytes = _ids.next() if span_id is None else _identifier(span_id, 8, "span_id")
-        self._context = Context(_identifier(trace_id, 16, "trace_id") + span_bytes + b"\x01\x01\x00\x00")
+        trace = self._trace = _identifier(trace_id, _NO_TRACE, "trace_id")
+        span = self._span = _ids.next() if span_id is None else _identifier(span_id, _NO_SPAN, "span_id")
+        self._context = Context(trace + span + b"\x01\x01\x00\x00")
         self.name = name
-        self._caller = b"" if parent_id is None else _identifier(parent_id, 8, "parent_id")
-        self._parent: bytes | None = None
+        self._caller = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
         self._token: Token[bytes | None] | None = None
-        self._start = 0
 
     @property
     def trace_id(self) -> str:
         """32 hexadecimal digits."""
-        return self._context[:16].hex()
+        return self._trace.hex()
 
     @property
     def span_id(self) -> str:
         """16 hexadecimal digits."""
-        return self._context[16:24].hex()
+        return self._span.hex()
 
     def __enter__(self) -> Self:
         if Limits.rows:
-            above = self._parent = context_of_task.get()
             context = self._context
-            if isinstance(above, Context) and above[:16] == context[:16]:
+            above = self._parent = context_of_task.get()
+            if above is not None and above[:16] == self._trace and isinstance(above, Context):
                 context.entry_span_id, context.entry_name = above.entry_span_id, above.operation
             else:
-                context.entry_span_id, context.entry_name = context[16:24], self.name[:MOST_NAME]
-            self._token = context_of_task.set(self._context)
-            self._start = enter(self._context if followed() else None)
+                context.entry_span_id, context.entry_name = self._span, self.name[:MOST_NAME]
+            self._token = context_of_task.set(context)
+            thread = local.thread or this_thread()
+            self._start = thread.switch(context if followed() else None)
         return self
 
     def __exit__(
@@ -76,20 +79,20 @@ class span:
     ) -> None:
         if self._token is None:
             return
-        parent, context = self._parent, self._context
+        above = parent = self._parent
         try:
             context_of_task.reset(self._token)
         except ValueError:  # left in another context than it was entered in: a generator closed elsewhere
             parent = context_of_task.get()
         self._token = None
-        end = enter(parent if followed() else None)
-        above = self._parent
-        parent_id = above[16:24] if above is not None and above[:16] == context[:16] else self._caller
-        flags = ENTRY if context.entry_span_id == context[16:24] else 0
-        if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
-            flags |= ERROR
-        name = self.name[:MOST_NAME]
-        this_thread().end_span((context[:16], context[16:24], parent_id, name, self._start, end, flags))
+        thread = local.thread or this_thread()
+        end = thread.switch(parent if followed() else None)
+        if len(thread.spans) < Limits.spans:
+            parent_id = above[16:24] if above is not None and above[:16] == self._trace else self._caller
+            flags = ENTRY if self._context.entry_span_id == self._span else 0
+            if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
+                flags |= ERROR
+            thread.spans.append((self._trace, self._span, parent_id, self.name[:MOST_NAME], self._start, end, flags))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -106,11 +109,13 @@ def forked() -> None:
     _ids = _SpanIds()
 
 
-def _identifier(text: str, size: int, what: str) -> bytes:
+def _identifier(text: str, zeros: bytes, what: str) -> bytes:
+    """Returns an ID of as many bytes as `zeros`, which is none."""
     try:
         value = bytes.fromhex(text)
     except (ValueError, TypeError):
         value = b""
-    if len(value) != size or len(text) != 2 * size or not any(value):
+    size = len(zeros)
+    if len(value) != size or len(text) != 2 * size or value == zeros:
         raise ValueError(f"{what}: expected {2 * size} hexadecimal digits, not all zero, got {text!r:.80}")
     return value
