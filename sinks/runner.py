@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.1
 _CHECK_S = 10.0
 _RETRY_S = 2.0
+_FETCHES = {"fetch.min.bytes": 100_000, "fetch.wait.max.ms": 250}
+"""A fetch waits so long until there are so many bytes: one for each message costs more than the message does."""
 
 
 class Runner:
@@ -64,7 +66,7 @@ class Runner:
         """Blocks until stopped. Raises MigrationError."""
         if not self._wait_for_store():
             return
-        reader = consumer(self._settings, self.sink.group)
+        reader = consumer(self._settings, self.sink.group, **_FETCHES)
         try:
             cluster = self._wait_for_kafka(reader)
             if not cluster:

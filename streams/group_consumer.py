@@ -16,6 +16,9 @@ from aiokafka.errors import IllegalStateError  # type: ignore[import-untyped]
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
+_FETCH_BYTES, _WAIT_MS = 100_000, 200
+"""A fetch waits so long until there are so many bytes: while messages come one by one, a fetch for each of them costs
+Kafka and this worker more than the messages do."""
 IN_PROCESS_WAIT_MS = 100
 """How long a fetch waits with the in-process broker. Faust waits for 1.5 s and has no setting for it. A real broker
 answers as soon as it has a message; librdkafka's in-process broker lets the whole time pass if it had none at first."""
@@ -55,8 +58,11 @@ class _Thread(AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
+        # Read when it starts.
         if self._in_process:
-            consumer._fetch_max_wait_ms = IN_PROCESS_WAIT_MS  # read when it starts
+            consumer._fetch_max_wait_ms = IN_PROCESS_WAIT_MS
+        else:
+            consumer._fetch_min_bytes, consumer._fetch_max_wait_ms = _FETCH_BYTES, _WAIT_MS
         return consumer
 
 

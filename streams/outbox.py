@@ -33,7 +33,10 @@ Headers = list[tuple[str, str | bytes | None]]
 Produce = Callable[[Producer, dead_letters.Delivered | None], None]
 """Hands a message to a producer, with the function that takes its delivery report."""
 LINGER_S = 0.05
-"""How long a transaction waits for more outputs: a transaction costs Kafka several writes."""
+"""How long a transaction waits for more outputs."""
+SPACING_S = 0.25
+"""How long after the one before it a transaction ends at the earliest: each costs Kafka several writes, and readers a
+fetch."""
 TRANSACTION_BYTES = 8_000_000
 """A transaction ends with the output that brings it to so many bytes."""
 _ROOM_BYTES = 1_000_000
@@ -113,6 +116,7 @@ class Outbox:
         self._partition = partition
         self._backlogs = backlogs
         self._limit = _ROOM_BYTES if backlogs else TRANSACTION_BYTES
+        self._published_s = float("-inf")  # when the last transaction began
         self._queue: queue.SimpleQueue[_Sending | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"outbox {partition}", daemon=True)
         self._thread.start()
@@ -207,7 +211,8 @@ class Outbox:
     def _batch(self) -> list[_Sending]:
         """Waits for something to publish, and returns all that waits by then; [] when closed."""
         first = self._queue.get()
-        time.sleep(LINGER_S if first and first.produce else 0)
+        if first and first.produce:
+            time.sleep(max(LINGER_S, self._published_s + SPACING_S - time.monotonic()))
         batch: list[_Sending] = []
         size = 0
         while first is not None and not self.closing.is_set():
@@ -222,6 +227,7 @@ class Outbox:
         """Publishes a batch in a transaction."""
         if not any(sending.produce for sending in batch):
             return
+        self._published_s = time.monotonic()
         producer.begin_transaction()
         for sending in batch:
             for produce in sending.produce:

@@ -7,17 +7,11 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from icestream import packed
-from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, SAMPLES
-from icestream.v1.activity_pb2 import ActivityBatch
-from icestream.v1.samples_pb2 import SampleBatch
 from standalone.demo.workload import SERVICE
 from tests.not_clocked import NotClocked
-from tests.pipeline.reading import messages
+from tests.pipeline.covered import outside_intervals
 from tests.pipeline.running import Pipeline, between
 
 # They run alone: beside other programs, when a thread has a CPU and when it is sampled may be in step.
@@ -55,7 +49,9 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     for by in ("thread", "asyncio"):
         assert_sampled_cpu(rows, [r for r in requests if r["by"] == by], not_clocked)
     assert_operations(pipeline, between(begin, end), list(rows.values()))
-    assert_covered(pipeline.settings, {bytes.fromhex(trace) for trace in known})
+    samples, outside = outside_intervals(pipeline.settings, {bytes.fromhex(trace) for trace in known})
+    assert samples > 2000
+    assert outside == 0
 
 
 def assert_thread_cpu(rows: dict[str, dict], requests: list[dict]) -> None:
@@ -144,29 +140,3 @@ def pages(pipeline: Pipeline, begin: int, end: int) -> list[dict]:
         if not answer["next"]:
             return rows
         following = {"cursor": answer["next"]}
-
-
-def assert_covered(settings: KafkaSettings, traces: set[bytes]) -> None:
-    """Each sample of these traces lies in an interval of its trace on its thread (to the millisecond of the topic).
-
-    The collector also sees the contexts of what other tests run, which send their intervals to others.
-    """
-    intervals = defaultdict(list)
-    for message in messages(settings, ACTIVITY):
-        batch = ActivityBatch.FromString(message.value() or b"")
-        start = packed.column(batch, "interval_start_offset_ns") + batch.start_unix_nano
-        end = start + packed.column(batch, "interval_duration_ns").astype(np.int64)
-        for row, (tid, context) in enumerate(zip(batch.interval_tid, batch.interval_context, strict=True)):
-            trace = batch.context_trace_ids[16 * context : 16 * context + 16]
-            intervals[tid, trace].append((start[row] // 10**6, end[row] // 10**6))
-    samples = 0
-    for message in messages(settings, SAMPLES):
-        batch = SampleBatch.FromString(message.value() or b"")
-        for row, context in enumerate(batch.sample_context):
-            trace = batch.context_trace_ids[16 * (context - 1) : 16 * context] if context else b""
-            if trace in traces:
-                samples += 1
-                at = batch.start_unix_milli + batch.sample_offset_ms[row]
-                spans = intervals[batch.sample_tid[row], trace]
-                assert any(start <= at <= end for start, end in spans), (at, spans)
-    assert samples > 2000
