@@ -1,11 +1,13 @@
 """What the collector costs on hosts that do different things: its CPU by thread, its memory, and the rate it reaches.
 
-    python -m benchmarks.collector [--seconds 60] [--loads busy go_build ...] [--frequency 19] [--beside "COMMAND"]
+    python -m benchmarks.collector [--seconds 60] [--loads busy go_build ...] [--frequency 19] [--as-cpus 64]
+                                 [--beside "COMMAND"]
 
 The loads: `busy` (a process for each CPU), `50_processes` (half of them Python), `2000_processes`, `short_lived`
 (10,000 processes a minute), `go_build` (Go's standard library, again and again), `500_binaries` (with a build ID each).
-The collector has the default CPU budget, unless `--cpu-budget` says otherwise, and publishes to an in-process broker
-whose messages are read all the time. Beside it, in the same time, runs `perf record -g`, and each command that
+With `--as-cpus`, it samples as often, with as much budget, as on a host with so many busy CPUs: each CPU stands for
+several. The collector has the default CPU budget, unless `--cpu-budget` says otherwise, and publishes to an in-process
+broker whose messages are read all the time. Beside it, in the same time, runs `perf record -g`, and each command that
 `--beside` names, such as another profiler; it is ended by SIGINT.
 
 Prints one JSON object. Per load: per cent of one CPU that the process with its children takes (`process_percent`, by
@@ -22,11 +24,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.collector.loads import LOADS, missing, running
+from benchmarks.collector.loads import CPUS, LOADS, missing, running
 from benchmarks.collector.measured import Beside, collecting, figures
 from collector.settings import CollectorSettings
 
 WARM_UP_S = 60.0  # on a busy host the start alone takes half of it
+SETTLE_S = 15.0  # until the unwinding tables of what runs beside the collector are made
 HOUR_BATCHES, FIRST_BATCHES, HOUR_INTERVAL_S = 720, 60, 0.1
 PERF = "perf record -F {hz} -g -a -e cpu-clock -o {folder}/perf.data"
 
@@ -37,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="seconds before (default: 60)")
     parser.add_argument("--loads", nargs="*", choices=LOADS, default=list(LOADS), help="default: all")
     parser.add_argument("--frequency", type=int, default=19, help="samples per second and CPU (default: 19)")
+    parser.add_argument("--as-cpus", type=int, default=CPUS, help="CPUs to simulate (default: those of this host)")
     parser.add_argument("--cpu-budget", type=float, default=CollectorSettings.cpu_budget)
     parser.add_argument("--beside", action="append", default=[], help="a command to measure in the same time")
     args = parser.parse_args(argv)
@@ -55,9 +59,11 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         perf = [PERF.format(hz=args.frequency, folder=folder)] if shutil.which("perf") else []
-        with running(name, folder), collecting(args.frequency, args.cpu_budget) as collector:
+        more = args.as_cpus / CPUS
+        with running(name, folder), collecting(round(args.frequency * more), args.cpu_budget * more) as collector:
             time.sleep(args.warm_up)
             others = {command.split()[0]: Beside(command) for command in [*perf, *args.beside]}
+            time.sleep(SETTLE_S)
             found = figures(collector, args.seconds)
             return found | {f"{other}_percent": beside.percent() for other, beside in others.items()}
 
