@@ -1,7 +1,7 @@
 """The CPU of one request: by span, service and host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from api.queries.conditions import Conditions, add_times
@@ -36,8 +36,9 @@ FROM
         min(toUnixTimestamp64Nano(start_time)), max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns))
     FROM activity {activity} GROUP BY k, service
 ) AS part
-GROUP BY k ORDER BY column, cpu DESC, sampled_cpu DESC, key {limit}
+GROUP BY k ORDER BY column, cpu DESC, sampled_cpu DESC, key LIMIT {most} BY if(column = 'service', key, column)
 """
+_HAS_CLOCK = "part.service IN (SELECT service FROM activity {activity} GROUP BY service HAVING sum(thread_cpu_ns) > 0)"
 _KEYS = {"service": "toString(service)", "span_id": "lower(hex(span_id))", "host_id": "toString(host_id)"}
 
 
@@ -63,7 +64,11 @@ class TraceCpu:
 
     trace_id: str
     profile_type: str
-    services: list[Sums]  # heaviest first
+    services: list[Sums]  # all of them, heaviest first
+    spans: list[Sums]  # the heaviest, if they were asked for
+    more_spans: int
+    hosts: list[Sums]  # the heaviest, if they were asked for
+    more_hosts: int
     reported: ReportedSpans
     period: float  # what the longest of its samples stands for, or 0 if that is not known
     time_range: TimeRange  # from the first to the last thing that is known of it
@@ -100,10 +105,11 @@ class TraceCpu:
         }
 
 
-def read_trace_cpu(database: Database, trace_id: str, profile_type: str) -> TraceCpu | None:
-    """Returns None if nothing is known of the trace. Raises ApiError."""
+def read_trace_cpu(database: Database, trace_id: str, profile_type: str, broken_down: bool = False) -> TraceCpu | None:
+    """Returns None if nothing is known of the trace. `broken_down`: reads its spans and hosts, too. Raises ApiError."""
     reported = read_spans(database, trace_id)
-    services = _read_services(database, trace_id, profile_type)
+    sums = _read_sums(database, trace_id, profile_type, tuple(_KEYS) if broken_down else ("service",))
+    services, _ = sums["service"]
     times = [(each.first_unix_nano, each.last_unix_nano) for each in services]
     times += [(span.start_unix_nano, span.end_unix_nano) for span in reported.spans.values()]
     if not times:
@@ -115,24 +121,33 @@ def read_trace_cpu(database: Database, trace_id: str, profile_type: str) -> Trac
         near = TimeRange(max(0, start - _NEAR_NS), time_range.end_unix_nano + _NEAR_NS)
         periods = read_periods(database, profile_type, [each.key for each in services], near)
         period = max(periods.values(), default=0.0)
-    return TraceCpu(trace_id, profile_type, services, reported, period, time_range)
+    (spans, all_spans), (hosts, all_hosts) = sums.get("span_id", ([], 0)), sums.get("host_id", ([], 0))
+    return TraceCpu(
+        trace_id,
+        profile_type,
+        services,
+        spans,
+        all_spans - len(spans),
+        hosts,
+        all_hosts - len(hosts),
+        reported,
+        period,
+        time_range,
+    )
 
 
-def read_breakdown(database: Database, cpu: TraceCpu) -> dict[str, Any]:
-    """The request by span, service and host, as the API gives it. Raises ApiError."""
-    clocked = [each.key for each in cpu.services if is_cpu(cpu.profile_type) and each.thread_cpu_ns > 0]
-    sums = _read_sums(database, cpu.trace_id, cpu.profile_type, ("span_id", "host_id"), clocked)
-    (spans, span_count), (hosts, host_count) = sums["span_id"], sums["host_id"]
+def breakdown(cpu: TraceCpu) -> dict[str, Any]:
+    """The request by span, service and host, as the API gives it."""
 
     def listed(name: str, rows: Sequence[Sums]) -> list[dict[str, Any]]:
         return [{name: row.key} | row.as_json(cpu.period, cpu.profile_type) for row in rows]
 
     return {
-        "spans": _spans(cpu, spans),
-        "more_spans": span_count - len(spans) + cpu.reported.more,
+        "spans": _spans(cpu),
+        "more_spans": cpu.more_spans + cpu.reported.more,
         "services": listed("service", cpu.services),
-        "hosts": listed("host_id", hosts),
-        "more_hosts": host_count - len(hosts),
+        "hosts": listed("host_id", cpu.hosts),
+        "more_hosts": cpu.more_hosts,
     }
 
 
@@ -170,38 +185,28 @@ def trace_conditions(trace_id: str, profile_type: str) -> Conditions:
     return conditions
 
 
-def _read_services(database: Database, trace_id: str, profile_type: str) -> list[Sums]:
-    """All services of a request, heaviest first."""
-    services, _ = _read_sums(database, trace_id, profile_type, ("service",), [], limit=None)["service"]
-    if is_cpu(profile_type):
-        services = [replace(each, cpu_ns=each.thread_cpu_ns) if each.thread_cpu_ns > 0 else each for each in services]
-    return sorted(services, key=lambda each: (-each.cpu_ns, each.key))
-
-
 def _read_sums(
-    database: Database,
-    trace_id: str,
-    profile_type: str,
-    columns: Sequence[str],
-    clocked: Sequence[str],
-    limit: int | None = _MAX_ROWS,
+    database: Database, trace_id: str, profile_type: str, columns: Sequence[str]
 ) -> dict[str, tuple[list[Sums], int]]:
-    """For each of the columns: the sums by it, heaviest first, and how many there are without the limit.
+    """For each of the columns: the sums by it, heaviest first, and how many there are; of all services, and of the
+    heaviest spans and hosts.
 
-    CPU is thread CPU in the services that are `clocked`, and sampled CPU in the others.
+    CPU is thread CPU in the services that have some, and sampled CPU in the others.
     """
     samples = trace_conditions(trace_id, profile_type)
-    has_clock = f"part.service IN {samples.bind(list(clocked), 'Array(String)')}"
     activity = Conditions(parameters=samples.parameters)
     activity.add(f"trace_id = {activity.bind_trace_id(trace_id)}")
-    keys = ", ".join(f"('{column}', {_KEYS[column]})" for column in columns)
     answer = database.table(
         _CPU_SQL.format(
-            keys=keys, sampled=SAMPLED_COLUMNS, has_clock=has_clock,
-            samples=samples.where, activity=activity.where, limit=f"LIMIT {int(limit)} BY column" if limit else "",
+            keys=", ".join(f"('{column}', {_KEYS[column]})" for column in columns),
+            sampled=SAMPLED_COLUMNS,
+            has_clock=_HAS_CLOCK.format(activity=activity.where) if is_cpu(profile_type) else "0",
+            samples=samples.where,
+            activity=activity.where,
+            most=_MAX_ROWS,
         ),
         samples.parameters,
-    )  # fmt: skip
+    )
     found: dict[str, tuple[list[Sums], int]] = {column: ([], 0) for column in columns}
     numbers = (answer[name].to_pylist() for name in ("cpu", "thread_cpu", "first", "last", "keys"))
     names = (texts(answer[name]) for name in ("column", "key", "service"))
@@ -214,9 +219,9 @@ def _read_sums(
     return found
 
 
-def _spans(cpu: TraceCpu, spans: Sequence[Sums]) -> list[dict[str, Any]]:
+def _spans(cpu: TraceCpu) -> list[dict[str, Any]]:
     """Spans that were reported or used CPU, heaviest first. CPU of the trace outside of any span has span ID ""."""
-    used = {span.key: span for span in spans}
+    used = {span.key: span for span in cpu.spans}
     rows = []
     for span_id in dict.fromkeys([*used, *cpu.reported.spans]):
         sums = used.get(span_id, Sums(span_id, "", 0, 0, Sampled(), 0, 0))

@@ -58,7 +58,7 @@ def trace_cpu(
     graph as /api/v1/merge does."""
     trace_id = parse_trace_id(trace_id)
     profile_type = parse_profile_type(profile_type)
-    cpu = queries.read_trace_cpu(state.database, trace_id, profile_type)
+    cpu = queries.read_trace_cpu(state.database, trace_id, profile_type, broken_down=output_format is None)
     if cpu is None:
         raise ApiError(
             404,
@@ -77,7 +77,7 @@ def trace_cpu(
         about["operation"] = operation
     about["like"] = requests_like(about["service"], operation, cpu.time_range)
     if output_format is None:
-        return json_response(about | queries.read_breakdown(state.database, cpu))
+        return json_response(about | queries.breakdown(cpu))
     found = read_trace_stacks(state.database, cpu, scale is Scale.CPU, state.settings.api_max_stacks)
     about |= {"profile_type": profile_type, "unit": unit_of(profile_type), "scale": scale.value}
     about["unsampled_cpu_ns"] = found.unsampled_cpu_ns
