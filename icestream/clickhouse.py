@@ -53,9 +53,14 @@ class Clients:
             client.close()
 
 
+def is_embedded(dsn: str) -> bool:
+    """Whether it is the embedded engine."""
+    return dsn.startswith("chdb:")
+
+
 def connect(dsn: str, **options: Any) -> Client:
     """A new client. For `chdb:///path` it makes the folder if it is missing; on a server the database must exist."""
-    if dsn.startswith("chdb:"):
+    if is_embedded(dsn):
         path = urlsplit(dsn).path
         if path:
             Path(path).mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse import Clients, is_embedded
 from icestream.progress import Progress
 from jobs.job import Job, JobError
 from sinks.settings import StorageSettings
@@ -94,7 +94,7 @@ class JobServer:
 def socket_path(dsn: str) -> Path | None:
     """Returns where the store with this embedded database takes jobs; None for a ClickHouse server."""
     path = urlsplit(dsn).path
-    return Path(path, "jobs.sock") if dsn.startswith("chdb:") and path.strip("/") else None
+    return Path(path, "jobs.sock") if is_embedded(dsn) and path.strip("/") else None
 
 
 def ask_server(path: Path, job: Job, progress: Progress) -> list[str]:

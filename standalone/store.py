@@ -7,7 +7,7 @@ from contextlib import closing
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.http.app import create_app
-from icestream.clickhouse import Clients
+from icestream.clickhouse import Clients, is_embedded
 from icestream.http_server import Server
 from jobs.server import JobServer
 from sinks import service
@@ -63,7 +63,7 @@ def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Ev
             return True
         except ClickHouseError as error:
             text = str(error).strip()
-            if settings.clickhouse.startswith("chdb:"):
+            if is_embedded(settings.clickhouse):
                 raise StoreError(f"the embedded ClickHouse in {settings.clickhouse} does not open: {text}") from error
             problem[0] = f"ClickHouse at {shown(settings.clickhouse)}: {text}"
             log.warning("%s; trying again", problem[0])

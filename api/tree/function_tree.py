@@ -62,6 +62,8 @@ class FunctionTree:
 
     def _add(self, call_rows: Rows) -> None:
         """Adds nodes of the call tree and all above them, level by level."""
+        if (self._row_of_call[call_rows] >= 0).all():  # then those above them are known, too
+            return
         calls = rows_above(call_rows, self._call_tree.parent, self._row_of_call >= 0)
         if not len(calls):
             return

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from api.array_types import Rows, Values
 from api.tree.distinct import distinct_numbers
-from api.tree.graph import Graph, Tree
+from api.tree.graph import Graph, Tree, build_graph, sum_up
 from api.tree.levels import depth_first_intervals, stable_order
 
 
@@ -46,6 +46,14 @@ def top_table(graph: Graph, tree: Tree, root: int = 0) -> TopTable:
         np.add.at(flat[side], index, self_values[side])
         np.add.at(cumulative[side], index[outermost], total_values[side, outermost])
     return TopTable(groups, flat, cumulative)
+
+
+def top_table_of(tree: Tree, leaves: Rows, values: Values) -> TopTable:
+    """Sums up `values` (sides, m) of `leaves` (m rows of the tree) over all functions."""
+    graph = sum_up(tree, leaves, values)
+    if tree.repeats is None or tree.repeats[graph.tree_row].min() < 0:
+        graph = build_graph(tree, leaves, values)  # recursion can be found out in its order only
+    return top_table(graph, tree)
 
 
 def _repeats(graph: Graph, tree: Tree, group: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:

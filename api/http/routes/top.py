@@ -15,9 +15,8 @@ from api.http.parameters import selection
 from api.http.view_parameters import View, view
 from api.queries.selection import Selection
 from api.queries.stack_values import read_selected_stacks
-from api.tree.functions import Function
-from api.tree.top_table import TopTable
-from api.views.drawn import Arrangement, draw
+from api.tree.functions import TOTAL, Function
+from api.tree.top_table import TopTable, top_table_of
 
 router = APIRouter(tags=["profiles"])
 
@@ -86,7 +85,7 @@ def top(
     values = read_selected_stacks(state.database, selection, state.settings.api_max_stacks)
     values = values.where(view.keeps(state, values.stack_ids))
     stacks = view.stacks(state, values.stack_ids)
-    table = draw(stacks, values.values[np.newaxis], Arrangement()).table
+    table = top_table_of(stacks.tree, stacks.leaves, values.values[np.newaxis]).without(TOTAL)
     flat, cumulative = table.flat[0], table.cumulative[0]
     rows = _ordered_rows(table, order)
     listed, rest = rows[:limit], rows[limit:]
