@@ -14,6 +14,7 @@ from gateway.errors import Refused
 from gateway.publisher import Publisher
 from gateway.readers.otlp_spans import read_spans
 from gateway.reading_memory import ReadingMemory
+from gateway.reading_threads import in_reading_thread
 from gateway.sent_profile import SentProfile, SentProfiles
 from gateway.series_limit import SeriesLimit
 from gateway.settings import IntakeSettings
@@ -51,7 +52,7 @@ class Intake:
         """Returns how many spans could not be taken, by the reason, once Kafka has all others. Raises Refused, and then
         the sender may send all of them again."""
         times = self._limits.collected(time.time_ns() // 10**6)
-        encoded, rejected = await asyncio.to_thread(_encode_spans, data, times, self._operations)
+        encoded, rejected = await in_reading_thread(_encode_spans, data, times, self._operations)
         await asyncio.gather(*(self._publisher.publish(one.key, one.messages, ACTIVITY) for one in encoded))
         metrics.SPANS.labels(format_name).inc(sum(one.samples for one in encoded))
         if rejected:
@@ -83,7 +84,7 @@ class Intake:
 
     async def _encode(self, profiles: Sequence[SentProfile], partly: bool) -> tuple[list[Encoded], list[str]]:
         times = self._limits.collected(time.time_ns() // 10**6)
-        return await asyncio.to_thread(_encode, profiles, times, partly, self._series)
+        return await in_reading_thread(_encode, profiles, times, partly, self._series)
 
 
 def _count_dropped(profiles: Sequence[SentProfile]) -> Counter[str]:

@@ -1,7 +1,5 @@
 """Takes OTLP profiles and spans in, however they came, and says what was not taken."""
 
-import asyncio
-
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
@@ -12,6 +10,7 @@ from gateway.readers.otlp import Arrival, parse_profiles, read_otlp
 from gateway.readers.otlp_attributes import Attributes
 from gateway.readers.otlp_spans import SPAN_BYTES, parse_spans, rejection
 from gateway.reading_memory import Reading, json_elements, protobuf_elements
+from gateway.reading_threads import in_reading_thread
 from gateway.sent_profile import SentProfiles
 
 _MAX_REASONS = 3
@@ -33,7 +32,7 @@ async def take_profiles(
         data = parse(reading.before_reading(body, elements))
         return read_otlp(data, max_series, arrival, labels, reading.hold)
 
-    dropped, refused = await intake.take_each(await asyncio.to_thread(read), "otlp")
+    dropped, refused = await intake.take_each(await in_reading_thread(read), "otlp")
     answer = ExportProfilesServiceResponse()
     texts = [f"{count} {what} dropped" for what, count in sorted(dropped.items())]
     if refused or texts:
@@ -53,7 +52,7 @@ async def take_spans(
         reading.hold(SPAN_BYTES * sum(len(scope.spans) for of in data.resource_spans for scope in of.scope_spans))
         return data
 
-    rejected = await intake.take_spans(await asyncio.to_thread(read), format_name)
+    rejected = await intake.take_spans(await in_reading_thread(read), format_name)
     answer = ExportTraceServiceResponse()
     if rejected:
         answer.partial_success.rejected_spans = rejected.total()

@@ -21,7 +21,7 @@ class AppState:
     """The parts that this process runs (icestream.metrics.PARTS)."""
 
 
-def app_state(request: Request) -> AppState:
+async def app_state(request: Request) -> AppState:
     """For routes, as a dependency."""
     state: AppState = request.app.state.shared
     return state

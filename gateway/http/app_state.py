@@ -16,7 +16,7 @@ class AppState:
     intake: Intake
 
 
-def app_state(request: Request) -> AppState:
+async def app_state(request: Request) -> AppState:
     """For routes, as a dependency."""
     state: AppState = request.app.state.shared
     return state

@@ -8,6 +8,7 @@ from gateway import metrics
 from gateway.errors import Refused, too_large
 from gateway.http import content_encoding
 from gateway.reading_memory import Reading
+from gateway.reading_threads import in_reading_thread
 from gateway.settings import GatewaySettings
 
 
@@ -41,7 +42,7 @@ async def read_body(request: Request, settings: GatewaySettings, reading: Readin
         reading.hold(len(decoded))
         return decoded
 
-    return await asyncio.to_thread(decode)
+    return await in_reading_thread(decode)
 
 
 async def _read(request: Request, limit: int, reading: Reading) -> bytes:

@@ -14,6 +14,7 @@ from gateway.errors import Refused
 from gateway.intake import Intake
 from gateway.readers.pprof import Source, read_pprof
 from gateway.reading_memory import Reading
+from gateway.reading_threads import in_reading_thread
 from gateway.scrape.cumulative import Restarted, Totals, split, totals
 from gateway.scrape.discovery import Target
 from gateway.scrape.fetch import Fetcher
@@ -69,7 +70,7 @@ class TargetLoop:
         try:
             data = await self._fetcher.fetch(self._target, self._profile)
             with self._intake.memory.request() as reading:
-                profiles = await asyncio.to_thread(self._read, data, start, time.time_ns(), reading)
+                profiles = await in_reading_thread(self._read, data, start, time.time_ns(), reading)
                 for encoded in await self._intake.encode(profiles):
                     self._waiting.add(encoded)
             self._went("")

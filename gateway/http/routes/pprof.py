@@ -1,6 +1,5 @@
 """POST /api/v1/ingest/pprof: one pprof profile, its labels as parameters."""
 
-import asyncio
 from collections import Counter
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
+from gateway.reading_threads import in_reading_thread
 from gateway.unpack import unpack
 
 router = APIRouter(tags=["profiles"])
@@ -31,7 +31,7 @@ async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_
     limit, max_series = state.settings.unpacked_bytes, state.settings.gateway_max_series
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
-        profile = await asyncio.to_thread(
+        profile = await in_reading_thread(
             lambda: read_pprof(reading.before_reading(unpack(body, limit)), source, max_series)
         )
         dropped = await state.intake.take([profile], "pprof")

@@ -1,6 +1,5 @@
 """POST /ingest: profiles of Pyroscope's older SDKs, one in each request."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from gateway.http.body import read_body
 from gateway.http.multipart import split_parts
 from gateway.readers.ingested import Parts, read_ingested
 from gateway.reading_memory import Reading
+from gateway.reading_threads import in_reading_thread
 from gateway.sent_profile import SentProfile
 from gateway.unpack import unpack
 
@@ -24,7 +24,7 @@ _READ = ("profile", "sample_type_config", "prev_profile")
 async def ingest(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
-        profile = await asyncio.to_thread(_read, body, request, state, reading)
+        profile = await in_reading_thread(_read, body, request, state, reading)
         dropped = await state.intake.take([profile], "ingest")
     return {"samples": len(profile.window.pid), "dropped": dropped}
 

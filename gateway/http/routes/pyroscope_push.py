@@ -2,7 +2,6 @@
 
 Parca's agent does not use that API: it sends over gRPC."""
 
-import asyncio
 import json
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from gateway.http.body import read_body
 from gateway.http.connect import SERVICE
 from gateway.readers.pushed import parse_push, parse_write_raw, read_push
 from gateway.reading_memory import Reading, json_elements, protobuf_elements
+from gateway.reading_threads import in_reading_thread
 from icestream.pyroscope.push_pb2 import PushRequest
 
 router = APIRouter(tags=["profiles"])
@@ -34,7 +34,7 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
         elements = json_elements if kind == _JSON else protobuf_elements
-        pushed = await asyncio.to_thread(lambda: parse_push(reading.before_reading(body, elements), kind == _JSON))
+        pushed = await in_reading_thread(lambda: parse_push(reading.before_reading(body, elements), kind == _JSON))
         headers = await _take(state, reading, pushed, "push")
     return Response(b"{}" if kind == _JSON else b"", headers=headers, media_type=kind)
 
@@ -44,7 +44,7 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
 async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
-        pushed = await asyncio.to_thread(lambda: parse_write_raw(reading.before_reading(body, json_elements)))
+        pushed = await in_reading_thread(lambda: parse_write_raw(reading.before_reading(body, json_elements)))
         headers = await _take(state, reading, pushed, "write_raw")
     return JSONResponse({}, headers=headers)
 
@@ -52,7 +52,7 @@ async def write_raw(request: Request, state: Annotated[AppState, Depends(app_sta
 async def _take(state: AppState, reading: Reading, request: PushRequest, format_name: str) -> dict[str, str]:
     """Returns the headers of the answer, which tell what was dropped. Raises Refused."""
     settings = state.settings
-    pushed = await asyncio.to_thread(read_push, request, settings.unpacked_bytes, settings.gateway_max_series, reading)
+    pushed = await in_reading_thread(read_push, request, settings.unpacked_bytes, settings.gateway_max_series, reading)
     dropped, refused = await state.intake.take_each(pushed, format_name)
     headers = {_DROPPED: json.dumps(dropped)} if dropped else {}
     if refused:
