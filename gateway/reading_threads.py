@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 _THREADS = ThreadPoolExecutor(2, "read")
 """Reading is nearly all Python, so one thread is at work at any time. With more threads, those that wait for their turn
-take CPU: with six, a profile takes 7.5 ms instead of 6.4, and a fifth fewer profiles are read in a second. The second
+take CPU: with six, a profile takes a tenth more CPU, and a tenth fewer profiles are read in a second. The second
 one is for small profiles while the other reads a large one."""
 
 
