@@ -20,8 +20,8 @@ _FETCH_BYTES, _WAIT_MS = 100_000, 200
 """A fetch waits so long until there are so many bytes: while messages come one by one, a fetch for each of them costs
 Kafka and this worker more than the messages do."""
 IN_PROCESS_WAIT_MS = 100
-"""How long a fetch waits with the in-process broker. Faust waits for 1.5 s and has no setting for it. A real broker
-answers as soon as it has a message; librdkafka's in-process broker lets the whole time pass if it had none at first."""
+"""How long a fetch waits with the in-process broker, which lets the whole time pass if it had no message at first.
+Faust waits for 1.5 s and has no setting for it."""
 
 
 class _Thread(AIOKafkaConsumerThread):

@@ -35,8 +35,14 @@ Produce = Callable[[Producer, dead_letters.Delivered | None], None]
 LINGER_S = 0.05
 """How long a transaction waits for more outputs."""
 SPACING_S = 0.25
-"""How long after the one before it a transaction ends at the earliest: each costs Kafka several writes, and readers a
-fetch."""
+"""How long after the one before it a transaction begins, unless much waits: each costs Kafka several writes, and its
+readers a fetch."""
+UNACKNOWLEDGED = 64
+"""Messages of a topic whose outputs may be unacknowledged at a time."""
+MANY = UNACKNOWLEDGED // 2
+"""Outputs, also empty ones, that are published without waiting for more: else a backlog would wait for transactions."""
+SLOW_S = 2.0
+"""Kafka does not take what waits for so long."""
 TRANSACTION_BYTES = 8_000_000
 """A transaction ends with the output that brings it to so many bytes."""
 _ROOM_BYTES = 1_000_000
@@ -108,6 +114,7 @@ class Outbox:
 
     def __init__(self, settings: KafkaSettings, partition: int, backlogs: dict[str, Backlog]) -> None:
         self.queued_bytes = 0
+        self._waits_since_s = 0.0  # since Kafka took something, or since nothing waited
         self.closing = threading.Event()
         self._loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = self._loop.create_future()
@@ -151,6 +158,11 @@ class Outbox:
         self.closing.set()
         self._queue.put(None)
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether Kafka, or who reads from the in-process broker, has not taken what waits for SLOW_S."""
+        return self.queued_bytes > 0 and time.monotonic() - self._waits_since_s > SLOW_S
+
     def alive(self) -> bool:
         return self._thread.is_alive()
 
@@ -164,6 +176,8 @@ class Outbox:
 
     def _put(self, produce: list[Produce], size: dict[str, int]) -> "asyncio.Future[None]":
         sending = _Sending(self._loop.create_future(), produce, size)
+        if not self.queued_bytes:
+            self._waits_since_s = time.monotonic()
         self.queued_bytes += sending.bytes
         self._queue.put(sending)
         return sending.future
@@ -212,7 +226,9 @@ class Outbox:
         """Waits for something to publish, and returns all that waits by then; [] when closed."""
         first = self._queue.get()
         if first and first.produce:
-            time.sleep(max(LINGER_S, self._published_s + SPACING_S - time.monotonic()))
+            time.sleep(LINGER_S)
+            while time.monotonic() < self._published_s + SPACING_S and not self._has_much():
+                time.sleep(LINGER_S)
         batch: list[_Sending] = []
         size = 0
         while first is not None and not self.closing.is_set():
@@ -222,6 +238,10 @@ class Outbox:
                 return batch
             first = self._queue.get()
         return []
+
+    def _has_much(self) -> bool:
+        """Whether there is no reason to wait for more."""
+        return self.closing.is_set() or self._queue.qsize() >= MANY or self.queued_bytes >= self._limit
 
     def _publish(self, producer: Producer, batch: list[_Sending]) -> None:
         """Publishes a batch in a transaction."""
@@ -269,6 +289,7 @@ class Outbox:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _done(self, batch: list[_Sending], error: Exception | None) -> None:
+        self._waits_since_s = time.monotonic()
         for sending in batch:
             self.queued_bytes -= sending.bytes
             _resolve(sending.future, error)

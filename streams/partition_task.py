@@ -24,14 +24,12 @@ from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.feed import Event, Feed
 from streams.logs import Logs
-from streams.outbox import Outbox
+from streams.outbox import UNACKNOWLEDGED, Outbox
 from streams.process import Outputs, Processor
 from streams.recovery import Rebuilding, Recovery
 
 log = logging.getLogger(__name__)
 
-UNACKNOWLEDGED = 64
-"""Messages whose outputs may be unacknowledged at a time."""
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
 _ASK_AGAIN_S = 0.5
@@ -99,8 +97,8 @@ class PartitionTask:
 
     @property
     def unpublished(self) -> bool:
-        """Whether Kafka has not taken everything yet that was to be published."""
-        return self._outbox.queued_bytes > 0
+        """Whether Kafka does not take what is to be published."""
+        return self._outbox.is_slow
 
     def work(self, topic: str) -> int:
         """Returns a number that grows with what is done for a topic beside acknowledging its messages: some are read

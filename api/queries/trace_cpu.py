@@ -36,7 +36,7 @@ FROM
         min(toUnixTimestamp64Nano(start_time)), max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns))
     FROM activity {activity} GROUP BY k, service
 ) AS part
-GROUP BY k ORDER BY column, cpu DESC, sampled_cpu DESC, key LIMIT {most} BY if(column = 'service', key, column)
+GROUP BY k ORDER BY column, cpu DESC, sampled_cpu DESC, key LIMIT {most} BY column, if(column = 'service', key, '')
 """
 _HAS_CLOCK = "part.service IN (SELECT service FROM activity {activity} GROUP BY service HAVING sum(thread_cpu_ns) > 0)"
 _KEYS = {"service": "toString(service)", "span_id": "lower(hex(span_id))", "host_id": "toString(host_id)"}

@@ -48,22 +48,19 @@ class Nodes:
 
 def build_graph(tree: Tree, leaves: Rows, values: Values) -> Graph:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree)."""
-    nodes, rows = _sum_up(tree, leaves, values)
+    return to_graph(*sum_up(tree, leaves, values))
+
+
+def to_graph(nodes: Nodes, rows: Rows) -> Graph:
+    """`rows`: the row in the tree of each node."""
     graph, new_row = in_level_order(nodes)
     tree_row = np.empty_like(rows)
     tree_row[new_row] = rows
     return replace(graph, tree_row=tree_row)
 
 
-def sum_up(tree: Tree, leaves: Rows, values: Values) -> Graph:
-    """As `build_graph`, but nodes are only ordered by depth, and the root's parent is itself. For sums, this is enough,
-    and takes half as long."""
-    nodes, rows = _sum_up(tree, leaves, values)
-    return Graph(nodes.parent, nodes.function, nodes.self_values, nodes.total_values, rows)
-
-
-def _sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
-    """Returns also the row in the tree of each node."""
+def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
+    """Sums up `values` (sides, m) of `leaves` (m rows of the tree). Returns also the row in the tree of each node."""
     is_root = np.zeros(len(tree.parent), bool)
     is_root[0] = True
     rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, is_root)])

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from api.array_types import Rows, Values
 from api.tree.distinct import distinct_numbers
-from api.tree.graph import Graph, Tree, build_graph, sum_up
+from api.tree.graph import Graph, Tree, sum_up, to_graph
 from api.tree.levels import depth_first_intervals, stable_order
 
 
@@ -50,10 +50,10 @@ def top_table(graph: Graph, tree: Tree, root: int = 0) -> TopTable:
 
 def top_table_of(tree: Tree, leaves: Rows, values: Values) -> TopTable:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree) over all functions."""
-    graph = sum_up(tree, leaves, values)
-    if tree.repeats is None or tree.repeats[graph.tree_row].min() < 0:
-        graph = build_graph(tree, leaves, values)  # recursion can be found out in its order only
-    return top_table(graph, tree)
+    nodes, rows = sum_up(tree, leaves, values)
+    if tree.repeats is None or tree.repeats[rows].min() < 0:  # recursion can be found out in the order of a graph only
+        return top_table(to_graph(nodes, rows), tree)
+    return top_table(Graph(nodes.parent, nodes.function, nodes.self_values, nodes.total_values, rows), tree)
 
 
 def _repeats(graph: Graph, tree: Tree, group: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:

@@ -11,8 +11,8 @@ Prints one JSON object. For each frequency, and for each way and operation: `sam
 all CPU by the threads' clocks; for each frequency also `clock_over_known`, the CPU by those clocks over what the
 requests measured themselves, `missing_requests`, `covered`, the share of requests whose CPU by the clock is within the
 95 % confidence interval of their sampled CPU, `interval_width`, the mean width of these intervals as a multiple of
-that CPU, `samples_outside`, the samples on a trace outside its thread's intervals, and `not_clocked`, which share of
-busy CPU time the clocks of threads leave out, because it was taken by interrupts or the hypervisor.
+that CPU, `sample_rows_outside`, the rows of samples on a trace outside its thread's intervals, and `not_clocked`, which
+share of busy CPU time the clocks of threads leave out, because it was taken by interrupts or the hypervisor.
 """
 
 import argparse
@@ -75,7 +75,11 @@ def measure(requests: int, frequency_hz: int) -> dict[str, object]:
         finally:
             pipeline.close()
             kafka.close()
-    return figures(run, found) | {"samples": samples, "samples_outside": outside, "not_clocked": round(share, 4)}
+    return figures(run, found) | {
+        "sample_rows": samples,
+        "sample_rows_outside": outside,
+        "not_clocked": round(share, 4),
+    }
 
 
 def run_program(pipeline: Pipeline, mode: str, requests: int) -> list[dict[str, Any]]:
@@ -122,22 +126,26 @@ def figures(run: Sequence[dict[str, Any]], found: dict[str, dict[str, Any]]) -> 
         mine = [row for one, row in rows if of(one)]
         return round(_sum(mine, "sampled_cpu_ns") / max(_sum(mine, "thread_cpu_ns"), 1), 4)
 
-    def is_covered(row: dict[str, Any]) -> bool:
-        return bool(row["sampled_cpu_low_ns"] <= row["thread_cpu_ns"] <= row["sampled_cpu_high_ns"])
-
-    widths = [(row["sampled_cpu_high_ns"] - row["sampled_cpu_low_ns"]) / row["thread_cpu_ns"] for _, row in rows]
+    intervals = [
+        (row["sampled_cpu_low_ns"], row["thread_cpu_ns"], row["sampled_cpu_high_ns"])
+        for _, row in rows
+        if row["sampled_cpu_low_ns"] is not None and row["thread_cpu_ns"]
+    ]
+    covered = sum(low <= clocked <= high for low, clocked, high in intervals)
+    widths = sum((high - low) / clocked for low, clocked, high in intervals)
     return {
         "requests": len(run),
         "missing_requests": len(run) - len(rows),
         "wrong_operations": sum(one["operation"] != row["operation"] for one, row in rows),
-        "clock_over_known": round(clock / _sum((one for one, _ in rows), "thread_cpu_ns"), 4),
+        "without_interval": len(rows) - len(intervals),
+        "clock_over_known": round(clock / max(_sum((one for one, _ in rows), "thread_cpu_ns"), 1), 4),
         "sampled_over_clock": sampled_over_clock(lambda _: True),
         "by_mode": {mode: sampled_over_clock(lambda one, mode=mode: one["mode"] == mode) for mode in MODES},
         "by_operation": {
             name: sampled_over_clock(lambda one, name=name: one["operation"] == name) for name in OPERATIONS
         },
-        "covered": round(sum(is_covered(row) for _, row in rows) / max(len(rows), 1), 4),
-        "interval_width": round(sum(widths) / max(len(widths), 1), 2),
+        "covered": round(covered / max(len(intervals), 1), 4),
+        "interval_width": round(widths / max(len(intervals), 1), 2),
     }
 
 

@@ -11,10 +11,10 @@ import json
 import multiprocessing
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from multiprocessing.queues import SimpleQueue
 from typing import NamedTuple
 
@@ -53,14 +53,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def on_threads(operations: Sequence[str]) -> list[Request]:
     """Each thread runs its share."""
-    done: list[Request] = []
-    shares = [operations[first::_THREADS] for first in range(_THREADS)]
-    threads = [threading.Thread(target=lambda mine=mine: done.extend(map(_run, mine))) for mine in shares]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return done
+    with ThreadPoolExecutor(_THREADS) as pool:
+        shares = pool.map(
+            lambda mine: list(map(_run, mine)), (operations[first::_THREADS] for first in range(_THREADS))
+        )
+        return list(chain.from_iterable(shares))
 
 
 def on_pool(operations: Sequence[str]) -> list[Request]:

@@ -45,8 +45,8 @@ class span:
     # A request may enter thousands of spans a second, so this takes few steps and calls (`benchmarks/tracing.py`).
     def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
         trace = self._trace = _identifier(trace_id, _NO_TRACE, "trace_id")
-        span = self._span = _ids.next() if span_id is None else _identifier(span_id, _NO_SPAN, "span_id")
-        self._context = Context(trace + span + b"\x01\x01\x00\x00")
+        own = self._span = _ids.next() if span_id is None else _identifier(span_id, _NO_SPAN, "span_id")
+        self._context = Context(trace + own + b"\x01\x01\x00\x00")
         self.name = name
         self._caller = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
         self._token: Token[bytes | None] | None = None
@@ -87,7 +87,7 @@ class span:
         self._token = None
         thread = local.thread or this_thread()
         end = thread.switch(parent if followed() else None)
-        if len(thread.spans) < Limits.spans:
+        if len(thread.spans) < Limits.spans:  # as Thread.end_span, without a call
             parent_id = above[16:24] if above is not None and above[:16] == self._trace else self._caller
             flags = ENTRY if self._context.entry_span_id == self._span else 0
             if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
@@ -110,7 +110,7 @@ def forked() -> None:
 
 
 def _identifier(text: str, zeros: bytes, what: str) -> bytes:
-    """Returns an ID of as many bytes as `zeros`, which is none."""
+    """`zeros`: the ID that means none; an ID has as many bytes. Raises ValueError."""
     try:
         value = bytes.fromhex(text)
     except (ValueError, TypeError):

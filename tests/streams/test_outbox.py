@@ -13,7 +13,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES, STACKS, STREAMS_GROUP
 from streams import outbox as outbox_module
 from streams import recovery
-from streams.outbox import Outbox, Outboxes
+from streams.outbox import MANY, Outbox, Outboxes
 from streams.position import Position
 from streams.process import Outputs
 from tests.pipeline.reading import messages
@@ -49,6 +49,30 @@ def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_al
     assert [m.headers() for m in messages if m] == [[("icestream.position", b"1 2 3 4")]] * 2
     reader.close()
     assert visible(broker, STACKS) == [b"stack"]
+
+
+@pytest.mark.parametrize(
+    "waiting", [[b"output"] * (MANY + 1), [bytes(300_000)] * 4], ids=["many outputs", "many bytes"]
+)
+def test_transactions_follow_each_other_at_once_where_much_waits(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, waiting: list[bytes]
+) -> None:
+    """Else a partition with a backlog would publish as many messages in SPACING_S as may be unacknowledged."""
+    monkeypatch.setattr(outbox_module, "SPACING_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(outbox_module, "TRANSACTION_BYTES", 1_000_000)
+
+    async def run() -> None:
+        outbox = Outbox(in_process_broker, 2, {})
+        for _ in range(3):
+            sent = [outbox.send(Outputs(b"host", [], [value])) for value in waiting]
+            await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
+        outbox.send(Outputs(b"host", [], [b"alone"]))  # would wait
+        outbox.close()
+        await asyncio.to_thread(outbox.join, PATIENCE_S)
+        assert not outbox.alive()
+
+    asyncio.run(run())
+    assert visible(in_process_broker) == 3 * waiting
 
 
 def test_a_message_that_kafka_refuses_is_an_error_and_nothing_after_it_is_published(
