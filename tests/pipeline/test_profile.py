@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 import urllib.request
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,10 +37,12 @@ Known = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def known(tmp_path: Path) -> Iterator[Known]:
-    """Starts the program of known functions, with arguments."""
+    """Starts the program of known functions, with arguments. It has a build ID of its own: symbols are asked for by it,
+    and another test's file may be gone."""
     program = tmp_path / EXECUTABLE
     source = Path(__file__).with_name("known.c")
-    subprocess.run(["gcc", "-O0", "-g", "-rdynamic", "-Wl,--build-id", "-o", program, source], check=True)
+    build_id = f"-Wl,--build-id=0x{uuid.uuid4().hex}"
+    subprocess.run(["gcc", "-O0", "-g", "-rdynamic", build_id, "-o", program, source], check=True)
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
