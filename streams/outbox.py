@@ -41,8 +41,6 @@ UNACKNOWLEDGED = 64
 """Messages of a topic whose outputs may be unacknowledged at a time."""
 MANY = UNACKNOWLEDGED // 2
 """Outputs, also empty ones, that are published without waiting for more: else a backlog would wait for transactions."""
-SLOW_S = 2.0
-"""Kafka does not take what waits for so long."""
 TRANSACTION_BYTES = 8_000_000
 """A transaction ends with the output that brings it to so many bytes."""
 _ROOM_BYTES = 1_000_000
@@ -114,7 +112,6 @@ class Outbox:
 
     def __init__(self, settings: KafkaSettings, partition: int, backlogs: dict[str, Backlog]) -> None:
         self.queued_bytes = 0
-        self._waits_since_s = 0.0  # since Kafka took something, or since nothing waited
         self.closing = threading.Event()
         self._loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = self._loop.create_future()
@@ -158,11 +155,6 @@ class Outbox:
         self.closing.set()
         self._queue.put(None)
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether Kafka, or who reads from the in-process broker, has not taken what waits for SLOW_S."""
-        return self.queued_bytes > 0 and time.monotonic() - self._waits_since_s > SLOW_S
-
     def alive(self) -> bool:
         return self._thread.is_alive()
 
@@ -176,8 +168,6 @@ class Outbox:
 
     def _put(self, produce: list[Produce], size: dict[str, int]) -> "asyncio.Future[None]":
         sending = _Sending(self._loop.create_future(), produce, size)
-        if not self.queued_bytes:
-            self._waits_since_s = time.monotonic()
         self.queued_bytes += sending.bytes
         self._queue.put(sending)
         return sending.future
@@ -289,7 +279,6 @@ class Outbox:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _done(self, batch: list[_Sending], error: Exception | None) -> None:
-        self._waits_since_s = time.monotonic()
         for sending in batch:
             self.queued_bytes -= sending.bytes
             _resolve(sending.future, error)

@@ -97,8 +97,8 @@ class PartitionTask:
 
     @property
     def unpublished(self) -> bool:
-        """Whether Kafka does not take what is to be published."""
-        return self._outbox.is_slow
+        """Whether Kafka has not taken everything yet that was to be published."""
+        return self._outbox.queued_bytes > 0
 
     def work(self, topic: str) -> int:
         """Returns a number that grows with what is done for a topic beside acknowledging its messages: some are read
