@@ -24,7 +24,7 @@ from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Entry, Spool
 from collector.settings import CollectorSettings
 from icestream.commands.topics import create
-from icestream.kafka import client_config, consumer
+from icestream.kafka import client_config, consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId
@@ -140,6 +140,15 @@ def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
     spool.close()
 
 
+def is_refused(settings: KafkaSettings, size: int) -> bool:
+    """Whether Kafka takes no message of raw with so many bytes."""
+    errors: list[object] = []
+    sender = producer(settings)
+    sender.produce(RAW, os.urandom(size), on_delivery=lambda error, message: errors.append(error))
+    sender.flush(PATIENCE_S)
+    return errors[0] is not None
+
+
 def test_windows_that_are_in_one_request_with_one_that_is_refused_arrive(
     apache_kafka: KafkaSettings, tmp_path: Path
 ) -> None:
@@ -151,6 +160,12 @@ def test_windows_that_are_in_one_request_with_one_that_is_refused_arrive(
     admin = AdminClient(client_config(apache_kafka))
     (altered,) = admin.incremental_alter_configs([change]).values()
     altered.result()
+    wait_until(lambda: is_refused(apache_kafka, 200_000))  # the controller knows the change first
+    reading = consumer(apache_kafka, "test_publisher")
+    partitions = [
+        TopicPartition(RAW, number) for number in reading.list_topics(RAW, timeout=300).topics[RAW].partitions
+    ]
+    ends = [reading.get_watermark_offsets(partition, timeout=300)[1] for partition in partitions]
     settings = collector_settings(apache_kafka, tmp_path)
     spool = Spool(settings.spool, 64 << 20)
     for number in range(20):
@@ -158,9 +173,7 @@ def test_windows_that_are_in_one_request_with_one_that_is_refused_arrive(
         spool.append([Message(RAW, b"host", number.to_bytes(4, "big") + os.urandom(size))])
     dropped = metrics.DROPPED._value.get()
     publisher = started(Publisher(settings, spool))
-    reading = consumer(apache_kafka, "test_publisher")
-    partitions = reading.list_topics(RAW, timeout=300).topics[RAW].partitions
-    reading.assign([TopicPartition(RAW, partition, 0) for partition in partitions])
+    reading.assign([TopicPartition(RAW, at.partition, end) for at, end in zip(partitions, ends, strict=True)])
     found = read(reading, 19)
     assert publisher.close(PATIENCE_S) == 0
     assert sorted(set(found)) == [number for number in range(20) if number != 7]
