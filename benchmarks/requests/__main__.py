@@ -106,11 +106,10 @@ def run_program(pipeline: Pipeline, mode: str, requests: int) -> list[dict[str, 
 def read_requests(pipeline: Pipeline, begin: int) -> dict[str, dict[str, Any]]:
     """Returns the requests as the query API knows them, by trace ID."""
     found: dict[str, dict[str, Any]] = {}
-    time_range = between(begin, time.time_ns() + 60 * 10**9)
+    asked = {"limit": _PAGE, "selector": f'{{service="{SERVICE}"}}'} | between(begin, time.time_ns() + 60 * 10**9)
     more: dict[str, str] = {}
     while True:
-        selector = f'{{service="{SERVICE}"}}'
-        answer = pipeline.get("/api/v1/traces", limit=_PAGE, selector=selector, **time_range, **more)
+        answer = pipeline.get("/api/v1/traces", **asked, **more)
         found |= {row["trace_id"]: row for row in answer["traces"]}
         if not answer["next"]:
             return found

@@ -2,7 +2,7 @@
 
     python -m benchmarks.requests.known_cost MODE --requests 100 --socket PATH
 
-Prints its process ID and waits for a line on standard input; then runs the requests, and prints each as a JSON line.
+Prints a line and waits for one on standard input; then runs the requests, and prints each as a JSON line.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket", required=True, help="the collector's activity socket")
     args = parser.parse_args(argv)
     tracing.start(service=SERVICE, socket=args.socket)
-    print(json.dumps({"pid": multiprocessing.current_process().pid}), flush=True)
+    print("ready", flush=True)
     sys.stdin.readline()
     operations = [list(OPERATIONS)[number % len(OPERATIONS)] for number in range(args.requests)]
     for request in MODES[args.mode](operations):
