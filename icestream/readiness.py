@@ -5,8 +5,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from icestream.kafka import committed_positions, consumer
 from icestream.settings import KafkaSettings
@@ -21,6 +22,8 @@ _TIMEOUT_S = 5.0
 
 Partition = tuple[str, int]
 """Topic and number."""
+LogRange = tuple[int, int]
+"""Kafka has the messages with offsets in [low, high)."""
 
 
 @dataclass(frozen=True)
@@ -159,29 +162,52 @@ class GroupWatch:
 
 def read_offsets(reader: Consumer, topics: Sequence[str]) -> GroupOffsets:
     """Asks Kafka for the offsets and the lag of the reader's group. Raises KafkaException."""
-    committed, lags = {}, {}
-    leaderless: list[Partition] = []
-    silent: set[int] = set()  # leaders that did not answer, of which each is waited for once
-    for topic in topics:
-        known = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        partitions = [TopicPartition(topic, number) for number in known]
-        for position in committed_positions(reader, partitions, _TIMEOUT_S):
-            partition = topic, position.partition
-            leader = known[position.partition].leader
-            try:
-                ends = None if leader in silent else reader.get_watermark_offsets(position, timeout=_TIMEOUT_S)
-            except KafkaException as error:
-                log.debug("the leader %d of %s does not answer: %s", leader, _named([partition]), error)
-                ends = None
-                silent.add(leader)
-            if ends is None:
-                leaderless.append(partition)
-                continue
-            low, high = ends
-            offset = max(position.offset, low, 0)
-            committed[partition] = offset
-            lags[partition] = max(high - offset, 0)
-    return GroupOffsets(committed, lags, tuple(leaderless))
+    leaders = {
+        (topic, number): partition.leader
+        for topic in topics
+        for number, partition in reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions.items()
+    }
+    partitions = [TopicPartition(*partition) for partition in leaders]
+    positions = {(p.topic, p.partition): p.offset for p in committed_positions(reader, partitions, _TIMEOUT_S)}
+    try:
+        ends = _ends(reader, partitions)
+    except KafkaException as error:
+        log.debug("not all leaders of %s answer: %s", ", ".join(topics), error)
+        ends = _ends_one_by_one(reader, leaders)
+    committed = {partition: max(positions[partition], low, 0) for partition, (low, _) in ends.items()}
+    lags = {partition: max(high - committed[partition], 0) for partition, (_, high) in ends.items()}
+    return GroupOffsets(committed, lags, tuple(partition for partition in leaders if partition not in ends))
+
+
+def _ends(reader: Consumer, partitions: Sequence[TopicPartition]) -> dict[Partition, LogRange]:
+    """Asks each leader for all its partitions at once. Raises KafkaException where one does not answer."""
+    answers = []
+    for end in (OFFSET_BEGINNING, OFFSET_END):  # Kafka's ListOffsets takes them in place of times
+        wanted = [TopicPartition(each.topic, each.partition, end) for each in partitions]
+        answers.append(reader.offsets_for_times(wanted, timeout=_TIMEOUT_S))
+    for answer in chain.from_iterable(answers):
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {(low.topic, low.partition): (low.offset, high.offset) for low, high in zip(*answers, strict=True)}
+
+
+def _ends_one_by_one(reader: Consumer, leaders: Mapping[Partition, int]) -> dict[Partition, LogRange]:
+    """Leaves out the partitions of leaders that do not answer."""
+    found: dict[Partition, LogRange] = {}
+    silent: set[int] = set()  # each is waited for once
+    for partition, leader in leaders.items():
+        if leader in silent:
+            continue
+        try:
+            ends = reader.get_watermark_offsets(TopicPartition(*partition), timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            log.debug("the leader %d of %s does not answer: %s", leader, _named([partition]), error)
+            ends = None
+        if ends is None:
+            silent.add(leader)
+        else:
+            found[partition] = ends
+    return found
 
 
 def _named(partitions: Iterable[Partition]) -> str:

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -119,6 +120,22 @@ def test_while_no_leader_answers_for_a_partition_the_others_are_judged(
     watch.close()
     watch._thread.join(PATIENCE_S)
     sender.close()
+
+
+def test_each_broker_is_asked_twice_however_many_partitions_it_has(brokers: Brokers) -> None:
+    asked: list[int] = []
+
+    def count(statistics: str) -> None:
+        asked[:] = [each["req"].get("ListOffsets", 0) for each in json.loads(statistics)["brokers"].values()]
+
+    more: dict[str, object] = {"statistics.interval.ms": 50, "stats_cb": count}
+    reader = kafka.consumer(brokers.settings, STREAMS_GROUP, **more)
+    looks = 3
+    for _ in range(looks):
+        assert len(readiness.read_offsets(reader, (RAW,)).lags) == 4
+    wait_until(lambda: (reader.poll(0.05) is None) and sum(asked) >= 2 * 2 * looks, lambda: asked)
+    assert sum(asked) == 2 * 2 * looks
+    reader.close()
 
 
 def test_a_group_is_not_ready_while_kafka_is_away_or_while_it_stands_still(
