@@ -68,6 +68,11 @@ class Rate:
         NOT_PUBLISHED.labels(*key).inc()
         return False
 
+    def give_back(self, stage: str, topic: str, error: Exception) -> None:
+        """Takes back that a message was admitted: it was not published, and comes again."""
+        allowance = self._allowances[stage, topic, reason(error)]
+        allowance.left = min(allowance.left + 1, self._per_minute)
+
 
 def reason(error: Exception) -> str:
     """Returns what is wrong in a word: the field of a bad message, or the kind of another error."""
@@ -79,22 +84,31 @@ def send_all(producer: Producer, rate: Rate, stage: str, letters: Sequence[tuple
 
     A message that Kafka refuses is counted as not published. Raises KafkaException when Kafka does not answer.
     """
+    admitted = [(message, error) for message, error in letters if rate.admits(stage, message.topic() or "", error)]
+    try:
+        _send_admitted(producer, stage, admitted)
+    except KafkaException:
+        for message, error in admitted:
+            rate.give_back(stage, message.topic() or "", error)
+        raise
+
+
+def _send_admitted(producer: Producer, stage: str, letters: Sequence[tuple[Message, Exception]]) -> None:
     late: list[KafkaError] = []
     for message, error in letters:
-        if rate.admits(stage, message.topic() or "", error):
-            place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-            log.warning("%s: %s goes to the dead letters: %s", stage, place, error)
-            refused = NOT_PUBLISHED.labels(stage, message.topic() or "", reason(error))
-            while True:
-                try:
-                    send(producer, message, stage, error, _report(place, refused, late))
-                    break
-                except BufferError:
-                    if not producer.poll(_FLUSH_S):
-                        raise KafkaException(_NO_ANSWER) from None
-                except KafkaException as problem:
-                    _report(place, refused, late)(problem.args[0], message)
-                    break
+        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        log.warning("%s: %s goes to the dead letters: %s", stage, place, error)
+        refused = NOT_PUBLISHED.labels(stage, message.topic() or "", reason(error))
+        while True:
+            try:
+                send(producer, message, stage, error, _report(place, refused, late))
+                break
+            except BufferError:
+                if not producer.poll(_FLUSH_S):
+                    raise KafkaException(_NO_ANSWER) from None
+            except KafkaException as problem:
+                _report(place, refused, late)(problem.args[0], message)
+                break
     if producer.flush(_FLUSH_S):
         raise KafkaException(_NO_ANSWER)
     if late:

@@ -8,16 +8,19 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from icestream.kafka import consumer
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings, MessageSettings
+from icestream.times import HOUR_NS
 from icestream.topics import ACTIVITY, RAW, REPLAY_GROUP
 from jobs.cut import NO_CUT, Cut
 from jobs.time_range import TimeRange
 from sinks import archive
-from sinks.archive import LATE_NS, Archived, ArchiveSink, archived
+from sinks.archive import Archived, ArchiveSink, archived
 from sinks.ranges import InFlight, MessageRange
 from streams.log_reader import read_with
 
 _ANSWER_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 16_000_000
+_LATE_NS = 2 * HOUR_NS
+"""How long after the range messages of Kafka are read, by Kafka's times."""
 _EARLY_MS = 60_000
 """A message may have a time a little before the end of its window, if the clock of a host was set back."""
 
@@ -167,7 +170,7 @@ def _in_range(messages: Iterator[Message], cluster: str, time_range: TimeRange) 
     """Yields the messages of the range; ends with the first one that came too late for it."""
     for message in messages:
         row = archived(message, cluster)
-        if row.timestamp_ms * 10**6 > time_range.end_unix_nano + LATE_NS:
+        if row.timestamp_ms * 10**6 > time_range.end_unix_nano + _LATE_NS:
             return
         if row.end_unix_nano >= time_range.start_unix_nano and row.start_unix_nano < time_range.end_unix_nano:
             yield row

@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
-from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, TimeLimits, Times
+from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, MAX_SPREAD_NS, TimeLimits, Times
 from icestream.messages.raw import decode_raw
 from icestream.times import HOUR_NS, MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
@@ -31,8 +31,6 @@ from sinks import metrics
 from sinks.folders import names, open_folder, write_file
 from sinks.ranges import MessageRange
 
-LATE_NS = 2 * HOUR_NS
-"""A reader of a time range finds the intervals of activity that start in it and end at most this long after it."""
 _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
 
@@ -112,7 +110,7 @@ class ArchiveSink:
         folder = open_folder(self._uri)
         for topic in self.topics:
             for day in names(folder, topic):
-                if day < oldest:
+                if _DAY.fullmatch(day) and day < oldest:
                     folder.delete_dir(f"{topic}/{day}")
 
     def close(self) -> None:
@@ -232,8 +230,11 @@ def _parse(name: str) -> _File | None:
 def _files(
     folder: fs.FileSystem, topic: str, from_unix_nano: int, to_unix_nano: int
 ) -> Iterator[tuple[int, str, _File]]:
-    """Yields hour, path and name of the files that may have messages with a time in [from, to)."""
-    last = min(to_unix_nano + LATE_NS, MAX_UNIX_NANO)
+    """Yields hour, path and name of the files that may have messages with a time in [from, to).
+
+    A message lies in the hour of its end, which may be long after its start.
+    """
+    last = min(to_unix_nano + MAX_SPREAD_NS, MAX_UNIX_NANO)
     for hour, path in _hours(folder, topic, from_unix_nano // HOUR_NS, last // HOUR_NS):
         for file in sorted(filter(None, map(_parse, names(folder, path)))):
             if file.end_unix_milli >= from_unix_nano // 10**6 and file.start_unix_milli <= to_unix_nano // 10**6:

@@ -24,6 +24,7 @@ def _no_loop() -> object:
 _running_loop: Callable[[], object] = _no_loop
 _followed_loops: tuple[type, ...] = (object,)
 _undo: list[Callable[[], None]] = []
+_modules = sys.modules
 
 
 def install() -> None:
@@ -66,9 +67,12 @@ def uninstall() -> None:
 
 
 def followed() -> bool:
-    """Returns False if the calling thread runs an event loop that is not followed."""
+    """Returns False if the calling thread runs an event loop that is not followed: trio's, or one of asyncio's kind."""
     loop = _running_loop()
-    return loop is None or isinstance(loop, _followed_loops)
+    if loop is not None:
+        return isinstance(loop, _followed_loops)
+    in_trio = getattr(_modules.get("trio.lowlevel"), "in_trio_run", None)
+    return in_trio is None or not in_trio()
 
 
 def _patch(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -133,7 +137,7 @@ def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_in_executor(self: Any, executor: Any, func: Any, *args: Any) -> Any:
         if isinstance(func, functools.partial):
             context = getattr(func.func, "__self__", None)  # to_thread hands over partial(context.run, function, ...)
-            if isinstance(context, Context) and context.get(context_of_task) is not None:
+            if isinstance(context, Context):
                 func = functools.partial(_run_carried, context.get(context_of_task), func)
         return original(self, executor, func, *args)
 
@@ -142,21 +146,21 @@ def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _carry_to_worker(original: Callable[..., Any]) -> Callable[..., Any]:
     async def run_sync(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        context = context_of_task.get()
-        if context is not None:
-            func = functools.partial(_run_carried, context, func)
-        return await original(func, *args, **options)
+        return await original(functools.partial(_run_carried, context_of_task.get(), func), *args, **options)
 
     return run_sync
 
 
 def _run_carried(context: bytes | None, func: Callable[..., Any], *args: Any) -> Any:
-    outer = this_thread().context
-    enter(context)
+    """Also carries no context: `func` may leave the thread in one, as the step of a generator does."""
+    outer = local.thread.context if local.thread is not None else None
+    if context is not outer:
+        enter(context)
     try:
         return func(*args)
     finally:
-        enter(outer)
+        if local.thread is not None and local.thread.context is not outer:
+            local.thread.switch(outer)
 
 
 def _return_from_eager_task(original: Callable[..., Any]) -> Callable[..., Any]:

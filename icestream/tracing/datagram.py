@@ -15,6 +15,8 @@ VERSION = 2
 MOST_INTERVALS = 1024  # in a datagram
 MOST_SPANS = 128
 MOST_NAME_BYTES = 256
+MOST_BYTES = 128 << 10
+"""A datagram is smaller."""
 UNKNOWN = 2**32 - 1
 """In place of the row of an operation."""
 HEADER = struct.Struct("<4sHHIIIIIIIIQ")
@@ -53,10 +55,20 @@ def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEn
     count = max(1, -(-len(columns.tid) // MOST_INTERVALS), -(-len(spans) // MOST_SPANS))
     for number in range(count):
         at, span_at = number * MOST_INTERVALS, number * MOST_SPANS
-        part = columns.rows(at, at + MOST_INTERVALS)
-        reported = dropped if number == 0 else 0
-        content = _pack(service, pid, part, spans[span_at : span_at + MOST_SPANS], reported)
-        yield Datagram(content, len(part.tid), reported)
+        part, own_spans = columns.rows(at, at + MOST_INTERVALS), spans[span_at : span_at + MOST_SPANS]
+        yield from _fitting(service, pid, part, own_spans, dropped if number == 0 else 0)
+
+
+def _fitting(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> Iterator[Datagram]:
+    """Yields one datagram, or several where names are long."""
+    content = _pack(service, pid, columns, spans, dropped)
+    rows = max(len(columns.tid), len(spans))
+    if len(content) < MOST_BYTES or rows <= 1:
+        yield Datagram(content, len(columns.tid), dropped)
+        return
+    middle = rows // 2
+    yield from _fitting(service, pid, columns.rows(0, middle), spans[:middle], dropped)
+    yield from _fitting(service, pid, columns.rows(middle, rows), spans[middle:], 0)
 
 
 def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:

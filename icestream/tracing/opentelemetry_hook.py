@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
 from icestream.tracing.span import MOST_NAME
-from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, enter, this_thread
+from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, Thread, context_of_task, this_thread
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OtelContext
 
 _DEFAULT_SERVICE = "unknown_service"
+_MOST_NS = 2**63 - 1
 _ENTRY = "_icestream_entry"
 """Attribute of a span: the entry span of its request in this process."""
 
@@ -31,13 +32,15 @@ class _SpanContext(Context):
 
 
 class Token:
-    """What `attach` returns: OpenTelemetry's own token, and ours."""
+    """What `attach` returns: OpenTelemetry's own token, and ours. `outer`: the thread and the context that it was in,
+    if that is not the one above: `contextvars.Context.run` changes that alone."""
 
-    __slots__ = ("ours", "theirs")
+    __slots__ = ("ours", "outer", "theirs")
 
-    def __init__(self, theirs: Any, ours: Any) -> None:
+    def __init__(self, theirs: Any, ours: Any, outer: tuple[Thread, bytes | None] | None) -> None:
         self.theirs = theirs
         self.ours = ours
+        self.outer = outer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.theirs, name)
@@ -68,9 +71,11 @@ class Hook:
             return theirs
         self.equip()
         record = self._record(context)
+        thread = this_thread()
+        outer = None if thread.context is context_of_task.get() else (thread, thread.context)
         ours = context_of_task.set(record)
-        enter(record if followed() else None)
-        return Token(theirs, ours)
+        thread.switch(record if followed() else None)
+        return Token(theirs, ours, outer)
 
     def detach(self, token: Any) -> None:
         """In place of the runtime context's own."""
@@ -81,12 +86,17 @@ class Hook:
             self._detach(token.theirs)
             context_of_task.reset(token.ours)
         finally:  # ValueError: detached in another context than it was attached in
-            enter(context_of_task.get() if followed() else None)
+            thread = this_thread()
+            above = context_of_task.get() if token.outer is None or token.outer[0] is not thread else token.outer[1]
+            thread.switch(above if followed() else None)
 
     def equip(self) -> None:
-        """Adds our span processor to the global tracer provider, once there is one that takes it."""
-        provider = self._trace.get_tracer_provider()
-        if provider is not self._provider:
+        """Adds our span processor to the global tracer provider, once there is one that takes it.
+
+        `get_tracer_provider` itself would make and set one where none is set, and the application could set none.
+        """
+        provider = getattr(self._trace, "_TRACER_PROVIDER", None)
+        if provider is not None and provider is not self._provider:
             self._provider = provider
             self._add_processor(provider)
 
@@ -145,15 +155,17 @@ def _processor() -> Any:
             if not Limits.rows or context is None or span.start_time is None or span.end_time is None:
                 return
             since = time.time_ns() - time.monotonic_ns()
+            # Floats are given, too, and any number.
+            start, end = (min(max(0, int(at) - since), _MOST_NS) for at in (span.start_time, span.end_time))
             parent = span.parent.span_id.to_bytes(8, "big") if span.parent is not None else b""
             this_thread().end_span(
                 (
                     context.trace_id.to_bytes(16, "big"),
                     context.span_id.to_bytes(8, "big"),
                     parent,
-                    span.name[:MOST_NAME],
-                    max(0, span.start_time - since),
-                    max(0, span.end_time - since),
+                    str(span.name)[:MOST_NAME],
+                    start,
+                    end,
                     (ENTRY if _entry_of(span) is span else 0) | (0 if span.status.is_ok else ERROR),
                 )
             )

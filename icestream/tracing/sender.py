@@ -104,10 +104,16 @@ class Sender:
         if columns.tid or spans or self._unreported or now - self._last > HELLO_SECONDS:
             self._last = now
             service = self.service.encode("utf-8", "replace")[:MOST_NAME_BYTES]
-            for datagram in datagrams(service, os.getpid(), columns, spans, self._unreported):
+            try:
+                made = list(datagrams(service, os.getpid(), columns, spans, self._unreported))
+            except Exception:
+                self.dropped += len(columns.tid)
+                self._unreported += len(columns.tid)
+                raise
+            self._unreported = 0
+            for datagram in made:
                 self._waiting.append((now, datagram))
                 self._waiting_bytes += len(datagram.content)
-            self._unreported = 0
         while self._waiting and self._send(self._waiting[0][1].content):
             self.sent += self._forget().intervals
         while self._waiting and (

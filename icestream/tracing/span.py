@@ -40,7 +40,7 @@ class span:
     It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
 
-    __slots__ = ("_caller", "_context", "_parent", "_span", "_start", "_token", "_trace", "name")
+    __slots__ = ("_caller", "_context", "_outer", "_parent", "_span", "_start", "_token", "_trace", "name")
 
     # A request may enter thousands of spans a second, so this takes few steps and calls (`benchmarks/tracing.py`).
     def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
@@ -68,9 +68,11 @@ class span:
             if above is not None and above[:16] == self._trace and isinstance(above, Context):
                 context.entry_span_id, context.entry_name = above.entry_span_id, above.operation
             else:
-                context.entry_span_id, context.entry_name = self._span, self.name[:MOST_NAME]
+                context.entry_span_id, context.entry_name = self._span, str(self.name)[:MOST_NAME]
             self._token = context_of_task.set(context)
             thread = local.thread or this_thread()
+            # The thread may be in another context than the one above: `Context.run` changes that alone.
+            self._outer = None if thread.context is above else (thread, thread.context)
             self._start = thread.switch(context if followed() else None)
         return self
 
@@ -86,13 +88,16 @@ class span:
             parent = context_of_task.get()
         self._token = None
         thread = local.thread or this_thread()
+        if self._outer is not None and self._outer[0] is thread:
+            parent = self._outer[1]
         end = thread.switch(parent if followed() else None)
         if len(thread.spans) < Limits.spans:  # as Thread.end_span, without a call
             parent_id = above[16:24] if above is not None and above[:16] == self._trace else self._caller
             flags = ENTRY if self._context.entry_span_id == self._span else 0
             if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
                 flags |= ERROR
-            thread.spans.append((self._trace, self._span, parent_id, self.name[:MOST_NAME], self._start, end, flags))
+            name = str(self.name)[:MOST_NAME]  # some have no name, but None
+            thread.spans.append((self._trace, self._span, parent_id, name, self._start, end, flags))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

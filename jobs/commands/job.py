@@ -8,7 +8,7 @@ from typing import Any
 
 from icestream.cli import CommandError
 from icestream.progress import progress_display
-from icestream.times import TimeError, parse_unix_nano
+from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from jobs.job import Job, JobError
 from jobs.settings import JobSettings
 from jobs.submit import submit
@@ -42,7 +42,7 @@ def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
     """Submits a job of this kind with these fields of `Job`, and prints what it did."""
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     try:
-        now = time.time_ns()
+        now = time.time_ns() // 10**6 * 10**6  # so that the times which are printed are exact
         job = Job(
             kind=kind,
             start_unix_nano=parse_unix_nano(args.start, now),
@@ -54,11 +54,17 @@ def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
             processes=args.processes,
             **options,
         )
+        again = f"--from {format_unix_nano(job.start_unix_nano)} --to {format_unix_nano(job.end_unix_nano)}"
+        if "now" in args.start + args.end:  # later, these would name another job
+            print(f"{kind} {again}: to continue it if it ends early, give these times", file=sys.stderr)
         lines = submit(job, JobSettings.from_args(args).with_default_folders(), progress_display())
     except (JobError, TimeError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"\nthe {kind} was stopped: start it again with the same arguments to continue", file=sys.stderr)
+        print(
+            f"\nthe {kind} was stopped: start it again with {again}, else with the same arguments, to continue",
+            file=sys.stderr,
+        )
         return 128 + signal.SIGINT
     print("\n".join(lines))
     return 0

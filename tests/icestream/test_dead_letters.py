@@ -117,3 +117,26 @@ def test_a_dead_letter_that_kafka_refuses_is_counted_and_stops_nothing(in_proces
         dead_letters.send(strict, message, "s", error)
     dead_letters.send_all(strict, dead_letters.Rate(10), "s", [(message, error)])
     assert not_published("ValueError") == before + 1
+
+
+def test_what_kafka_did_not_take_counts_again(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a short outage would use up what may be published of a range that is tried again."""
+    monkeypatch.setattr(dead_letters, "_FLUSH_S", 0.1)
+    sender = kafka.producer(in_process_broker)
+    count = 3
+    for _ in range(count):
+        sender.produce(RAW, b"x", partition=0)
+    assert sender.flush(PATIENCE_S) == 0
+    reader = kafka.consumer(in_process_broker, "test")
+    reader.assign([TopicPartition(RAW, 0, 0)])
+    bad = [(message, ValueError("bad")) for message in reader.consume(count, PATIENCE_S)]
+    reader.close()
+    rate = dead_letters.Rate(count)
+    nowhere = kafka.producer(KafkaSettings(kafka="127.0.0.1:1"), log_level=0)
+    for _ in range(3):
+        with pytest.raises(KafkaException):
+            dead_letters.send_all(nowhere, rate, "s", bad)
+    dead_letters.send_all(sender, rate, "s", bad)
+    assert len(letters(in_process_broker, count)) == count

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from icestream.times import format_unix_nano
 from tests.jobs.stored import END, T0, WINDOWS
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -40,7 +41,8 @@ def test_a_job_that_was_interrupted_continues_after_its_last_finished_slice(tmp_
     interrupted.send_signal(signal.SIGINT)
     _, errors = interrupted.communicate(timeout=PATIENCE_S)
     assert interrupted.returncode == 128 + signal.SIGINT, errors
-    assert "start it again with the same arguments to continue" in errors
+    times = f"--from {format_unix_nano(T0)} --to {format_unix_nano(END)}"
+    assert f"start it again with {times}, else with the same arguments, to continue" in errors
     continued = start()
     output, errors = continued.communicate()
     assert continued.returncode == 0, errors

@@ -64,10 +64,20 @@ def test_activity_that_ends_after_the_range_is_found_for_it(tmp_path: Path) -> N
     assert [m.offset for m in archive.read(str(tmp_path), ACTIVITY, T0, T0 + HOUR // 2)] == [0]
 
 
+def test_a_message_of_many_hours_is_found_for_each_of_them(tmp_path: Path) -> None:
+    write(ArchiveSink(str(tmp_path)), [message(0, T0, T0 + 23 * HOUR)])
+    for hour in range(24):
+        start = T0 + hour * HOUR
+        assert [m.offset for m in archive.read(str(tmp_path), RAW, start, start + HOUR)] == [0]
+
+
 def test_old_days_are_deleted_when_told(tmp_path: Path) -> None:
     sink = ArchiveSink(str(tmp_path), keep_days=30)
     write(sink, [message(0, T0, T0)])
+    copy = tmp_path / RAW / "a copy of somebody"
+    copy.mkdir()
     sink.idle()
+    assert copy.exists()
     assert list(archive.read(str(tmp_path), RAW, T0, T0 + 1)) == []
     keeping = ArchiveSink(str(tmp_path))
     write(keeping, [message(0, T0, T0)])

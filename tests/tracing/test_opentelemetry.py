@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -63,6 +66,30 @@ def test_names_parents_and_ends_are_reported(started: Listener, tracer: trace.Tr
     assert spans["SELECT"].trace_id.hex() == _hex(inner)[0]
     for span in spans.values():
         assert before - 10**6 <= span.start_unix_nano <= span.end_unix_nano <= after + 10**6
+
+
+def test_times_that_are_floats_or_beyond_all_clocks_lose_no_activity(started: Listener, tracer: trace.Tracer) -> None:
+    for start in (time.time() * 1e9, 2**80):
+        tracer.start_span("odd", start_time=start).end()  # type: ignore[arg-type]
+        with tracing.span(TRACE, name="even"):
+            pass
+        time.sleep(0.3)  # sent apart
+    tracing.stop()
+    heard = started.take()
+    assert [span.name for span in heard.spans if span.name == "even"] == ["even"] * 2
+    assert heard.dropped == 0
+
+
+def test_the_application_sets_its_provider_after_the_start() -> None:
+    """The environment names one that the API makes when it is first asked for one."""
+    script = (
+        "from icestream import tracing; tracing.start(service='s', socket='/nowhere')\n"
+        "from opentelemetry import trace; from opentelemetry.sdk.trace import TracerProvider\n"
+        "own = TracerProvider(); trace.set_tracer_provider(own); print(trace.get_tracer_provider() is own)"
+    )
+    environ = os.environ | {"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
+    run = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+    assert run.stdout == "True\n", run.stderr
 
 
 def test_a_span_that_failed_has_an_error(started: Listener, tracer: trace.Tracer) -> None:
