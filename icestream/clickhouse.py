@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 
+from icestream.settings import SettingError
+
 
 class Clients:
     """Each client runs one query at a time, so threads share none. One process at most opens an embedded engine."""
@@ -59,9 +61,17 @@ def is_embedded(dsn: str) -> bool:
 
 
 def connect(dsn: str, **options: Any) -> Client:
-    """A new client. For `chdb:///path` it makes the folder if it is missing; on a server the database must exist."""
+    """A new client. For `chdb:///path` it makes the folder if it is missing; on a server the database must exist.
+    Raises SettingError where it is no address, and clickhouse_connect's errors."""
+    address = urlsplit(dsn)
     if is_embedded(dsn):
-        path = urlsplit(dsn).path
-        if path:
-            Path(path).mkdir(parents=True, exist_ok=True)
-    return clickhouse_connect.get_client(dsn=dsn, **options)
+        if address.path:
+            Path(address.path).mkdir(parents=True, exist_ok=True)
+    elif address.scheme not in ("http", "https") or not address.hostname:  # the client would take localhost
+        raise SettingError(
+            f"clickhouse: expected http(s)://USER:PASSWORD@HOST:PORT/DATABASE or chdb:///FOLDER, got {dsn}"
+        )
+    try:
+        return clickhouse_connect.get_client(dsn=dsn, **options)
+    except TypeError as error:  # it takes what follows a "?" as its own arguments
+        raise SettingError(f"clickhouse: {address.query!r}: {error}") from error

@@ -8,6 +8,7 @@ subclass of `Settings`.
 
 import argparse
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -171,6 +172,9 @@ def _parse(text: str, kind: Any, name: str) -> Any:
     if kind is Path:
         return Path(text).expanduser()
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError:
         raise SettingError(f"{name}: expected {kind.__name__}, got {text!r}") from None
+    if kind in (int, float) and not 0 <= value < math.inf:  # no setting is less: 0 often means none, or no limit
+        raise SettingError(f"{name}: expected 0 or more, got {text!r}")
+    return value

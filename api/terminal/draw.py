@@ -97,6 +97,8 @@ def draw_completeness(answer: dict[str, Any]) -> str:
     head = f"{answer['windows']} windows of {answer['hosts']} hosts"
     if known_from := answer.get("known_from"):  # earlier versions of the API do not say it
         head = f"{head} (what is missing before {known_from} is not known)"
+    if not answer["hosts"] and not answer["holes"]:
+        return f"{head}: nothing is known of this range"
     if not answer["holes"]:
         return f"{head}: complete" if answer["complete"] else f"{head}: nothing is known to be missing"
     rows = [
@@ -109,7 +111,10 @@ def draw_completeness(answer: dict[str, Any]) -> str:
     ]  # fmt: skip
     more = [f"{answer['more']} more"] if answer["more"] else []
     names = ("count", "for", "missing CPU", "kind", "host", "first", "last", "detail")
-    return "\n".join([f"{head}: {amount(answer['missing_cpu_ns'])} of CPU missing", *table(names, rows, 3), *more])
+    missing = f"{amount(answer['missing_cpu_ns'])} of CPU missing"
+    if any(hole["missing_cpu_ns"] is None for hole in answer["holes"]):
+        missing = f"at least {missing}: how much is not known of all"
+    return "\n".join([f"{head}: {missing}", *table(names, rows, 3), *more])
 
 
 def amount(value: int, unit: str = "nanoseconds") -> str:

@@ -37,9 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="start", metavar="TIME", help="start at this time: RFC 3339, Unix seconds, or now-15m"
     )
-    parser.add_argument("--max", type=int, metavar="N", help="end after N lines")
+    parser.add_argument("--max", type=_positive, metavar="N", help="end after N lines")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line, with every field")
     KafkaSettings.add_arguments(parser)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {text!r}")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """The pipeline of one machine: a broker, and the store, the stream processors and the collector as processes."""
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -256,6 +257,8 @@ def _free_address(listen: str, flag: str) -> str:
     """Returns HOST:PORT with a port that is free. Raises StartError, which names `flag`."""
     host, _, text = listen.rpartition(":")
     host = host or "127.0.0.1"
+    if not text.isdecimal():
+        raise StartError(f"{flag}: expected HOST:PORT, got {listen!r}")
     try:
         port = int(text) or free_port(host=host.strip("[]"))
         listener(host.strip("[]"), port).close()
@@ -270,7 +273,9 @@ def _free_or_other_address(listen: str, flag: str) -> str:
     """Returns HOST:PORT, with another port where that one is taken. Raises StartError, which names `flag`."""
     try:
         return _free_address(listen, flag)
-    except StartError:
+    except StartError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+            raise
         other = _free_address(f"{listen.rpartition(':')[0]}:0", flag)
         log.warning("%s is taken: the gateway listens on %s", listen, other)
         return other

@@ -7,6 +7,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from icestream.clickhouse import Clients, connect
+from icestream.settings import SettingError
 
 
 def test_each_thread_has_its_own_client_and_sees_the_same_data(engine: str) -> None:
@@ -67,3 +68,9 @@ def test_a_client_is_borrowed_by_one_thread_after_the_other_and_not_after_a_fail
 def test_a_server_that_is_not_there_is_an_error_of_the_client() -> None:
     with pytest.raises(ClickHouseError):
         connect("http://default@127.0.0.1:1/default", connect_timeout=1)
+
+
+@pytest.mark.parametrize("dsn", ["clickhouse:8123/icestream", "foo", "https://", "postgres://u:p@h/db", ""])
+def test_what_is_no_address_is_refused_and_not_taken_for_localhost(dsn: str) -> None:
+    with pytest.raises(SettingError, match=r"expected http\(s\)://"):
+        connect(dsn)

@@ -55,6 +55,10 @@ def test_false_and_0_as_flags_win_too() -> None:
         ("ICESTREAM_SHARE", "half"),
         ("ICESTREAM_ON", "perhaps"),
         ("ICESTREAM_NUMBER", "1.5"),
+        ("ICESTREAM_NUMBER", "-1"),
+        ("ICESTREAM_SHARE", "-0.1"),
+        ("ICESTREAM_SHARE", "inf"),
+        ("ICESTREAM_SHARE", "nan"),
     ],
 )
 def test_what_cannot_be_read_is_named(variable: str, value: str) -> None:
@@ -78,7 +82,7 @@ def test_help_names_the_variable_and_the_default() -> None:
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
-@given(texts, st.integers(), st.floats(allow_nan=False), st.booleans())
+@given(texts, st.integers(0), st.floats(0, allow_nan=False, allow_infinity=False), st.booleans())
 def test_settings_that_went_through_the_environment_are_the_same(
     text: str, number: int, share: float, on: bool
 ) -> None:

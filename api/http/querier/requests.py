@@ -70,7 +70,7 @@ def parse_range(start_unix_milli: int, end_unix_milli: int) -> TimeRange:
     """Raises ConnectError."""
     start, end = start_unix_milli * 10**6, end_unix_milli * 10**6
     if not 0 <= start < end < MAX_UNIX_NANO:
-        raise invalid(f"start {start_unix_milli} and end {end_unix_milli} are not Unix milliseconds in this order")
+        raise invalid(f"start ({start_unix_milli}) is not before end ({end_unix_milli}); both are Unix milliseconds")
     return TimeRange(start, end)
 
 

@@ -122,7 +122,16 @@ def test_uwsgi(listener: Listener, more: list[str]) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         subprocess.run([*pip, "--target", built, "--constraint", ROOT / "constraints.txt", "uwsgi"], check=True)
     command = [
-        *("opentelemetry-instrument", "uwsgi", "--home", sys.prefix, "--http", "127.0.0.1:{port}", "--enable-threads"),
+        *(
+            "opentelemetry-instrument",
+            "uwsgi",
+            "--home",
+            sys.prefix,
+            "--http",
+            "127.0.0.1:{port}",
+            "--enable-threads",
+            "--py-call-osafterfork",
+        ),
         *("--master", "--processes", "2", "--need-app", "--disable-logging", "--die-on-term"),
         *("--wsgi-file", "flask_shop.py", "--callable", "app", *more),
     ]
