@@ -121,6 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     client = Client(args.url)
     output_format = getattr(args, "format", None)
+    if getattr(args, "output", None) and output_format in (None, "tree"):
+        raise CommandError("--output: give --format as well, or redirect standard output")
     body = trace_lists(args)
     if output_format not in (None, "tree"):
         _write(client.read(_path(args), _parameters(args), body), args.output, output_format)

@@ -113,7 +113,7 @@ def draw_completeness(answer: dict[str, Any]) -> str:
     names = ("count", "for", "missing CPU", "kind", "host", "first", "last", "detail")
     missing = f"{amount(answer['missing_cpu_ns'])} of CPU missing"
     if any(hole["missing_cpu_ns"] is None for hole in answer["holes"]):
-        missing = f"at least {missing}: how much is not known of all"
+        missing = f"at least {missing}" if answer["missing_cpu_ns"] else "it is not known how much CPU is missing"
     return "\n".join([f"{head}: {missing}", *table(names, rows, 3), *more])
 
 

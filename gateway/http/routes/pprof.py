@@ -16,6 +16,7 @@ from gateway.unpack import unpack
 router = APIRouter(tags=["profiles"])
 
 _NAME = "name"
+_OF_SAMPLES = {"trace_id", "span_id"}
 _MAX_NAME = 100
 
 
@@ -27,6 +28,9 @@ async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_
     labels = to_labels([pair for pair in parameters if pair[0] != _NAME], beyond)
     if "service" not in dict(labels):
         raise Refused(400, "bad_labels", "expected the parameter service", "?service=checkout&namespace=prod")
+    if of_samples := _OF_SAMPLES & dict(labels).keys():
+        hint = "give samples of the profile these labels: in the request, each trace would be a series of its own"
+        raise Refused(400, "bad_labels", f"{min(of_samples)} belongs to samples, not to a profile", hint)
     source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME], dropped=beyond)
     limit, max_series = state.settings.unpacked_bytes, state.settings.gateway_max_series
     with state.intake.memory.request() as reading:

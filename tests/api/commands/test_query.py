@@ -161,13 +161,18 @@ def test_holes_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None
     out = ask(capsys, "completeness", "--url", url, *TIMES)
     with pytest.raises(SystemExit):
         main(["query", "completeness", "--profile-type", "process_cpu:cpu:nanoseconds:cpu:nanoseconds"])
-    assert out.splitlines()[0] == "0 windows of 0 hosts: 0 of CPU missing"
+    assert out.splitlines()[0] == "0 windows of 0 hosts: it is not known how much CPU is missing"
     assert out.splitlines()[2].split() == ["1", "dead_letters", "host-1", *[AT] * 2, "icestream.raw:", "?[31mred"]
 
 
 def test_an_api_that_does_not_say_from_when_it_knows_what_is_missing_is_understood() -> None:
     answer = {"windows": 2, "hosts": 1, "holes": [], "complete": True}
     assert draw_completeness(answer) == "2 windows of 1 hosts: complete"
+
+
+def test_nothing_is_known_of_a_range_in_which_no_host_sent() -> None:
+    answer = {"windows": 0, "hosts": 0, "holes": [], "complete": True}
+    assert draw_completeness(answer) == "0 windows of 0 hosts: nothing is known of this range"
 
 
 def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,6 +231,10 @@ def test_json_and_files_are_the_answer_of_the_api(url: str, capsys: pytest.Captu
     path = tmp_path / "p.pb.gz"
     ask(capsys, "merge", "--url", url, "--format", "pprof", "--output", str(path), *TIMES)
     assert path.read_bytes()[:2] == b"\x1f\x8b"
+    drawn = tmp_path / "drawn"
+    assert main(["query", "merge", "--url", url, "--output", str(drawn), *TIMES]) == 1
+    assert "--output: give --format as well" in capsys.readouterr().err
+    assert not drawn.exists()
 
 
 def test_what_is_wrong_is_one_line_and_exit_code_1(url: str, capsys: pytest.CaptureFixture[str]) -> None:

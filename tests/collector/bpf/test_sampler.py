@@ -137,8 +137,7 @@ def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Pa
     stacks = run.stacks()
     total = sum(stacks.values())
     of = {leaf: sum(n for s, n in stacks.items() if s and s[0] == leaf) for leaf in ("three_quarters", "one_quarter")}
-    # Of 9,000 samples the share of one function has a standard deviation of 0.5 %, and twice that where the sampling
-    # and the program's turns keep step for a while.
+    # Of 9,000 samples the share of one function has a standard deviation of 0.5 %.
     assert of["three_quarters"] / sum(of.values()) == pytest.approx(0.75, abs=0.03)
     chain = ("work", "descend", "descend", "descend", "descend", "run")
     assert sum(n for s, n in stacks.items() if s[1:7] == chain) / total > 0.97

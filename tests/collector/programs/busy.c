@@ -22,17 +22,20 @@ static long long cpu_ns(void)
 
 #define SPIN(turns) for (volatile long i = 0; i < (turns); i++)
 
-__attribute__((noinline)) void three_quarters(void) { SPIN(30000); }
-__attribute__((noinline)) void one_quarter(void) { SPIN(10000); }
+__attribute__((noinline)) void three_quarters(long turns) { SPIN(3 * turns); }
+__attribute__((noinline)) void one_quarter(long turns) { SPIN(turns); }
 
 __attribute__((noinline)) long long work(void)
 {
 	long long start = cpu_ns();
+	unsigned random = 1;
 
 	while (cpu_ns() - start < milliseconds * 1000000LL) {
 		for (int i = 0; i < 20; i++) { /* asking for the clock is not what is measured here */
-			three_quarters();
-			one_quarter();
+			random = random * 1103515245 + 12345;
+			long turns = 5000 + (random >> 16) % 10000; /* varied, so as not to keep step with the sampling */
+			three_quarters(turns);
+			one_quarter(turns);
 		}
 	}
 	return cpu_ns() - start;

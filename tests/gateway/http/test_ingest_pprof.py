@@ -68,6 +68,13 @@ def test_the_name_of_a_profile_is_a_parameter(http: TestClient, settings: Gatewa
     }
 
 
+def test_a_trace_of_a_whole_request_is_refused_because_it_would_be_a_label(http: TestClient) -> None:
+    for name in ("trace_id", "span_id"):
+        answer = push(http, profile().SerializeToString(), **{name: "4bf92f3577b34da6"})
+        assert code(answer) == (400, "bad_labels")
+        assert name in answer.text
+
+
 def test_bodies_are_bounded_also_after_gzip(http: TestClient) -> None:
     assert code(push(http, bytes(1_000_001))) == (413, "too_large")
     bomb = gzip.compress(bytes(100_000_000))
