@@ -68,8 +68,9 @@ def connect(dsn: str, **options: Any) -> Client:
         if address.path:
             Path(address.path).mkdir(parents=True, exist_ok=True)
     elif address.scheme not in ("http", "https") or not address.hostname:  # the client would take localhost
+        shown = dsn.rpartition("@")[2]  # without a password
         raise SettingError(
-            f"clickhouse: expected http(s)://USER:PASSWORD@HOST:PORT/DATABASE or chdb:///FOLDER, got {dsn}"
+            f"clickhouse: expected http(s)://USER:PASSWORD@HOST:PORT/DATABASE or chdb:///FOLDER, got {shown!r}"
         )
     try:
         return clickhouse_connect.get_client(dsn=dsn, **options)
