@@ -257,9 +257,9 @@ def _free_address(listen: str, flag: str) -> str:
     """Returns HOST:PORT with a port that is free. Raises StartError, which names `flag`."""
     host, _, text = listen.rpartition(":")
     host = host or "127.0.0.1"
-    if not text.isdecimal():
-        raise StartError(f"{flag}: expected HOST:PORT, got {listen!r}")
     try:
+        if not text.isdecimal():
+            raise ValueError("no port is given")
         port = int(text) or free_port(host=host.strip("[]"))
         listener(host.strip("[]"), port).close()
         return f"{host}:{port}"
