@@ -255,7 +255,7 @@ COMMANDS = """
 import sys
 from icestream.cli import main
 
-for more in (["--retention-days", "30"], [], ["--retention-days", "-4"]):
+for more in (["--retention-days", "30"], [], ["--retention-days", "99999"]):
     print("exit code", main(["migrate", "--clickhouse", sys.argv[1], *more]))
 """
 

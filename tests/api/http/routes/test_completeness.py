@@ -127,7 +127,7 @@ def test_what_is_older_than_the_batches_that_are_kept_is_not_known(sent: Sent, a
     assert [hole["kind"] for hole in half["holes"]] == ["silent"]
     assert young["known_from"] is None
     told = f"(what is missing before {old['known_from']} is not known)"
-    assert draw_completeness(old) == f"0 windows of 0 hosts {told}: nothing is known to be missing"
+    assert draw_completeness(old) == f"0 windows of 0 hosts {told}: nothing is known of this range"
     assert draw_completeness(half).startswith(f"12 windows of 1 hosts (what is missing before {half['known_from']}")
 
 
