@@ -90,6 +90,13 @@ def _set_prefix(argv: list[str]) -> None:
         raise SettingError(f"{name}: expected at most 100 letters, digits, '.', '_' and '-', got {prefix!r}")
 
 
+def positive(text: str) -> int:
+    """Returns the number that an argument gives, at least 1. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 up, got {text!r}")
+    return int(text)
+
+
 def command_parser(name: str, command: Any) -> argparse.ArgumentParser:
     """The parser of a subcommand's module."""
     parser = argparse.ArgumentParser(

@@ -97,9 +97,9 @@ def draw_completeness(answer: dict[str, Any]) -> str:
     head = f"{answer['windows']} windows of {answer['hosts']} hosts"
     if known_from := answer.get("known_from"):  # earlier versions of the API do not say it
         head = f"{head} (what is missing before {known_from} is not known)"
-    if not answer["hosts"] and not answer["holes"]:
-        return f"{head}: nothing is known of this range"
     if not answer["holes"]:
+        if not answer["hosts"]:
+            return f"{head}: nothing is known of this range"
         return f"{head}: complete" if answer["complete"] else f"{head}: nothing is known to be missing"
     rows = [
         (

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from icestream.cli import CommandError
+from icestream.cli import CommandError, positive
 from icestream.kafka import consumer, is_in_process
 from icestream.message_rows import DECODERS, Row
 from icestream.messages.checks import BadMessage
@@ -37,15 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="start", metavar="TIME", help="start at this time: RFC 3339, Unix seconds, or now-15m"
     )
-    parser.add_argument("--max", type=_positive, metavar="N", help="end after N lines")
+    parser.add_argument("--max", type=positive, metavar="N", help="end after N lines")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line, with every field")
     KafkaSettings.add_arguments(parser)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, got {text!r}")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ import time
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
-from icestream.cli import CommandError
+from icestream.cli import CommandError, positive
 from icestream.kafka import client_config, is_in_process
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TIMESTAMP_TYPE, TOPICS
@@ -28,20 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["create", "list", "check"], help="what to do")
     parser.add_argument(
         "--partitions",
-        type=_positive,
+        type=positive,
         default=4,
         help="partitions of each topic that is made (default: 4)",
         metavar="N",
     )
     parser.add_argument(
         "--replication",
-        type=_positive,
+        type=positive,
         help="replicas of each topic that is made (default: 3, or the number of brokers if there are fewer)",
         metavar="N",
     )
     parser.add_argument(
         "--min-insync-replicas",
-        type=_positive,
+        type=positive,
         help="replicas that must have a message before it is acknowledged (default: 2; 1 with fewer than 3 replicas)",
         metavar="N",
     )
@@ -204,9 +204,3 @@ def _config(settings: KafkaSettings, names: list[str]) -> dict[str, dict[str, st
         resource.name: {key: str(entry.value) for key, entry in answer.result().items()}
         for resource, answer in answers.items()
     }
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 up, got {text!r}")
-    return int(text)

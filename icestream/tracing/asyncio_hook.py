@@ -122,15 +122,7 @@ def _call_in_context(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _called(callback: Callable[..., Any], *args: Any) -> None:
     """Runs a callback of uvloop, which has already set the callback's `contextvars.Context`."""
-    outer = local.thread.context if local.thread is not None else None
-    context = context_of_task.get()
-    if context is not outer:
-        enter(context)
-    try:
-        callback(*args)
-    finally:
-        if local.thread is not None and local.thread.context is not outer:
-            local.thread.switch(outer)
+    _run_carried(context_of_task.get(), callback, *args)
 
 
 def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:

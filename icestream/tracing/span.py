@@ -96,7 +96,7 @@ class span:
             flags = ENTRY if self._context.entry_span_id == self._span else 0
             if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
                 flags |= ERROR
-            name = str(self.name)[:MOST_NAME]  # some have no name, but None
+            name = str(self.name)[:MOST_NAME]  # applications pass None where they have no name
             thread.spans.append((self._trace, self._span, parent_id, name, self._start, end, flags))
 
     async def __aenter__(self) -> Self:

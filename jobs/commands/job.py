@@ -62,7 +62,7 @@ def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         print(
-            f"\nthe {kind} was stopped: start it again with {again}, else with the same arguments, to continue",
+            f"\nthe {kind} was stopped: to continue, start it again with {again} and otherwise the same arguments",
             file=sys.stderr,
         )
         return 128 + signal.SIGINT

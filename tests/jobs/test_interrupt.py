@@ -42,7 +42,7 @@ def test_a_job_that_was_interrupted_continues_after_its_last_finished_slice(tmp_
     _, errors = interrupted.communicate(timeout=PATIENCE_S)
     assert interrupted.returncode == 128 + signal.SIGINT, errors
     times = f"--from {format_unix_nano(T0)} --to {format_unix_nano(END)}"
-    assert f"start it again with {times}, else with the same arguments, to continue" in errors
+    assert f"to continue, start it again with {times} and otherwise the same arguments" in errors
     continued = start()
     output, errors = continued.communicate()
     assert continued.returncode == 0, errors

@@ -122,17 +122,17 @@ def test_uwsgi(listener: Listener, more: list[str]) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         subprocess.run([*pip, "--target", built, "--constraint", ROOT / "constraints.txt", "uwsgi"], check=True)
     command = [
+        *("opentelemetry-instrument", "uwsgi", "--home", sys.prefix, "--http", "127.0.0.1:{port}"),
         *(
-            "opentelemetry-instrument",
-            "uwsgi",
-            "--home",
-            sys.prefix,
-            "--http",
-            "127.0.0.1:{port}",
             "--enable-threads",
             "--py-call-osafterfork",
+            "--master",
+            "--processes",
+            "2",
+            "--need-app",
+            "--disable-logging",
+            "--die-on-term",
         ),
-        *("--master", "--processes", "2", "--need-app", "--disable-logging", "--die-on-term"),
         *("--wsgi-file", "flask_shop.py", "--callable", "app", *more),
     ]
     _serve(command, listener, ["checkout"], PATH=f"{built}/bin:{BIN}:{os.environ['PATH']}")
