@@ -60,17 +60,17 @@ class ContextFinder:
     def may_publish(self, ranges: Sequence[MappedRange]) -> bool:
         """Whether one of the files publishes contexts, or was not read yet."""
         now = time.monotonic()
-        for build_id in {mapped_range.file.build_id for mapped_range in ranges}:
-            known = self._files.get(build_id)
-            if build_id and (known is None or known.publishes or known.until < now):
+        for file_key in {mapped_range.file_key for mapped_range in ranges}:
+            known = self._files.get(file_key)
+            if file_key and (known is None or known.publishes or known.until < now):
                 return True
         return False
 
     def find(self, pid: int, ranges: Sequence[MappedRange]) -> ContextPublisher | None:
         """Looks at a process with these executable mappings; None if no file publishes contexts. Raises OSError if the
         process is gone."""
-        places = {(r.file.build_id, r.bias): r for r in ranges if r.file.build_id}  # a file may be mapped several times
-        files = [(mapped_range, self._known(mapped_range.file.build_id)) for mapped_range in places.values()]
+        places = {(r.file_key, r.bias): r for r in ranges if r.file_key}  # a file may be mapped several times
+        files = [(mapped_range, self._known(mapped_range.file_key)) for mapped_range in places.values()]
         if not any(known.publishes for _, known in files):
             return None
         image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
@@ -104,17 +104,17 @@ class ContextFinder:
                     why = "its C library is neither glibc nor musl"
         return ContextPublisher(defining[0][0].file.file, image, why=why)
 
-    def _known(self, build_id: str) -> _Known:
-        known = self._files.get(build_id)
+    def _known(self, file_key: str) -> _Known:
+        known = self._files.get(file_key)
         if known is None or known.until < time.monotonic():
-            known = self._read(build_id)
+            known = self._read(file_key)
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]
-            self._files[build_id] = known
+            self._files[file_key] = known
         return known
 
-    def _read(self, build_id: str) -> _Known:
-        descriptor = self._open_file(build_id)
+    def _read(self, file_key: str) -> _Known:
+        descriptor = self._open_file(file_key)
         if descriptor is None:
             return _Known(TlsFile(), until=time.monotonic() + _AGAIN_S)
         try:

@@ -18,43 +18,43 @@ _DESCRIPTORS = 4096
 
 
 class HeldFiles:
-    """By build ID. Safe to use from several threads."""
+    """By the key of each file (Identity.key). Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, tuple[int, float]] = OrderedDict()  # descriptor, when it was seen; oldest first
         raise_limit()
 
-    def keep(self, build_id: str, descriptor: int) -> None:
+    def keep(self, key: str, descriptor: int) -> None:
         """Takes the descriptor over; it is closed at once where there is no room."""
         now = time.monotonic()
         with self._lock:
             closing = self._expired(now)
-            if build_id in self._held:
-                closing.append(self._held.pop(build_id)[0])
+            if key in self._held:
+                closing.append(self._held.pop(key)[0])
             if len(self._held) >= MAX_HELD and now - next(iter(self._held.values()))[1] < _FRESH_S:
                 closing.append(descriptor)
             else:
-                self._held[build_id] = descriptor, now
+                self._held[key] = descriptor, now
                 if len(self._held) > MAX_HELD:
                     closing.append(self._held.popitem(last=False)[1][0])
         _close(closing)
 
-    def touch(self, build_id: str) -> bool:
+    def touch(self, key: str) -> bool:
         """A process mapped the file: whether it is held, or cannot be for lack of room."""
         now = time.monotonic()
         with self._lock:
-            held = self._held.get(build_id)
+            held = self._held.get(key)
             if held is None:
                 return len(self._held) >= MAX_HELD and now - next(iter(self._held.values()))[1] < _FRESH_S
-            self._held[build_id] = held[0], now
-            self._held.move_to_end(build_id)
+            self._held[key] = held[0], now
+            self._held.move_to_end(key)
             return True
 
-    def open(self, build_id: str) -> int | None:
+    def open(self, key: str) -> int | None:
         """A descriptor of its own, which the caller closes; None where none is held."""
         with self._lock:
-            held = self._held.get(build_id)
+            held = self._held.get(key)
             return None if held is None else os.dup(held[0])
 
     def expire(self) -> None:

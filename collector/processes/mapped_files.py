@@ -5,7 +5,9 @@ not permitted, it is opened through /proc/PID/root. Where the process has ended,
 leads to the same file.
 
 Copies of a file may share a build ID and have their code elsewhere (stripped, patched). So a build ID that the kernel
-reports identifies a known file only together with the path, and only if a segment of that file is mapped.
+reports identifies a known file only together with the path, and only if a segment of that file is mapped. Both can be
+forged, the path in a mount namespace of one's own. So what is known of a user's file is taken for processes of that
+user only (`may_be`).
 """
 
 import dataclasses
@@ -21,6 +23,7 @@ from typing import NamedTuple, Protocol
 from collector.elf import identity as elf_identity
 from collector.elf.error import ElfError
 from collector.elf.identity import ElfIdentity
+from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
 from collector.processes.regular_file import open_regular
@@ -64,6 +67,21 @@ class Identity:
     elf: ElfIdentity
     device: int = 0  # 0, as the inode, where the identity comes from another copy of the file
     inode: int = 0
+    owner: int = ROOT  # as owner_of returns it
+
+    @property
+    def key(self) -> str:
+        return file_key(self.build_id, self.owner)
+
+    def may_be(self, pid: int) -> bool:
+        """Whether what is known of this file may be taken for a file that the process mapped by its build ID and path.
+        The files of a process that has ended are only named, so that their owner does not matter."""
+        if self.owner == ROOT:
+            return True
+        try:
+            return os.stat(f"/proc/{pid}").st_uid == self.owner
+        except OSError:
+            return True
 
     def mapped_at(self, offset: int, length: int) -> bool:
         """Whether a mapping of `length` bytes from that file offset on is what loading this file gives."""
@@ -78,8 +96,9 @@ class Identity:
 class FileListener(Protocol):
     """Is called when a process is seen to map a file."""
 
-    def note(self, build_id: str, entry: MapsEntry) -> None:
-        """A process has the file mapped. Called at most once a second for each build ID, on any thread."""
+    def note(self, build_id: str, owner: int, entry: MapsEntry) -> None:
+        """A process has a file of `owner` (as owner_of returns it) mapped. Called at most once a second for each
+        build ID and owner, on any thread."""
 
 
 class FileCache:
@@ -96,8 +115,8 @@ class FileCache:
         self._reported: OrderedDict[bytes, list[tuple[str, Identity]]] = (
             OrderedDict()
         )  # by build ID: paths, and files there
-        self._noted: dict[str, float] = {}  # when each build ID was noted, oldest first
-        self._entries: dict[str, MapsEntry] = {}  # the last of each build ID
+        self._noted: dict[str, float] = {}  # when each file (by its key) was noted, oldest first
+        self._entries: dict[str, MapsEntry] = {}  # the last of each file
         self._held = HeldFiles()
         self._patience = Patience(give_up_s)
         self._vdso: Identity | None = None
@@ -119,36 +138,36 @@ class FileCache:
             return self.note_mapped(self._find_reported(entry, reported, offset), entry)
 
     def note_mapped(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
-        """Notes that a process has this file mapped, at most once a second for each build ID."""
+        """Notes that a process has this file mapped, at most once a second for each file."""
         if identity is None or not identity.build_id:
             return identity
-        now = time.monotonic()
-        if now - self._noted.get(identity.build_id, float("-inf")) < 1:
+        now, key = time.monotonic(), identity.key
+        if now - self._noted.get(key, float("-inf")) < 1:
             return identity
         if not entry.inode:
             entry = entry._replace(device=identity.device, inode=identity.inode)
         with self._lock:
-            self._noted.pop(identity.build_id, None)
-            self._noted[identity.build_id] = now
-            self._entries[identity.build_id] = entry
+            self._noted.pop(key, None)
+            self._noted[key] = now
+            self._entries[key] = entry
             if len(self._noted) > MAX_FILES:
                 oldest = next(iter(self._noted))
                 del self._noted[oldest], self._entries[oldest]
         for listener in self._listeners:
-            listener.note(identity.build_id, entry)
-        if not self._held.touch(identity.build_id):
-            self._hold(entry, identity.build_id)
+            listener.note(identity.build_id, identity.owner, entry)
+        if not self._held.touch(key):
+            self._hold(entry, key)
         return identity
 
-    def open(self, build_id: str) -> int | None:
-        """Opens a file with that build ID that was mapped lately; the caller closes the descriptor. None where there is
-        none."""
-        held = self._held.open(build_id)
+    def open(self, key: str) -> int | None:
+        """Opens a file with that key (Identity.key) that was mapped lately; the caller closes the descriptor. None
+        where there is none."""
+        held = self._held.open(key)
         if held is not None:
             return held
         with self._lock:
-            entry = self._entries.get(build_id)
-        return None if entry is None else _open_identified(entry, build_id)
+            entry = self._entries.get(key)
+        return None if entry is None else _open_identified(entry, key)
 
     def expire(self) -> None:
         """Closes files that no process has mapped for some minutes. Call it from time to time."""
@@ -168,18 +187,18 @@ class FileCache:
             self._vdso = Identity(vdso.build_id, vdso)
         return self._vdso
 
-    def _hold(self, entry: MapsEntry, build_id: str) -> None:
+    def _hold(self, entry: MapsEntry, key: str) -> None:
         def opened() -> int:
-            descriptor = _open_identified(entry, build_id)
+            descriptor = _open_identified(entry, key)
             if descriptor is None:
                 raise FileNotFoundError(entry.path)
             return descriptor
 
         with suppress(OSError):
-            self._held.keep(build_id, self._patience.run(entry.pid, entry.path, opened, os.close))
+            self._held.keep(key, self._patience.run(entry.pid, entry.path, opened, os.close))
 
     def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
-        known = self._reported.get(reported, [])
+        known = [one for one in self._reported.get(reported, []) if one[1].may_be(entry.pid)]
         length = entry.end - entry.start
         fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
         here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == entry.path}
@@ -200,8 +219,8 @@ class FileCache:
         descriptor, identity = self._patience.run(
             entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
         )
-        if identity is not None and identity.build_id and not self._held.touch(identity.build_id):
-            self._held.keep(identity.build_id, descriptor)
+        if identity is not None and identity.build_id and not self._held.touch(identity.key):
+            self._held.keep(identity.key, descriptor)
         else:
             os.close(descriptor)
         return identity
@@ -262,16 +281,15 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
 
 
-def _open_identified(entry: MapsEntry, build_id: str) -> int | None:
+def _open_identified(entry: MapsEntry, key: str) -> int | None:
     try:
         descriptor = open_entry(entry)
     except OSError:
         return None
-    try:
-        if (elf_identity.read_file(descriptor).build_id or elf_identity.file_hash(descriptor)) == build_id:
+    with suppress(OSError):
+        identity = _read(descriptor, os.fstat(descriptor))
+        if identity is not None and identity.key == key:
             return descriptor
-    except (ElfError, OSError):
-        pass
     os.close(descriptor)
     return None
 
@@ -279,7 +297,8 @@ def _open_identified(entry: MapsEntry, build_id: str) -> int | None:
 def _read(descriptor: int, status: os.stat_result) -> Identity | None:
     try:
         file = elf_identity.read_file(descriptor)
-        return Identity(file.build_id or elf_identity.file_hash(descriptor), file, status.st_dev, status.st_ino)
+        build_id = file.build_id or elf_identity.file_hash(descriptor)
+        return Identity(build_id, file, status.st_dev, status.st_ino, owner_of(status))
     except ElfError:
         return None
 

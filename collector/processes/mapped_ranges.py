@@ -29,6 +29,7 @@ class MappedRange(NamedTuple):
     end: int
     bias: int  # ELF virtual address - address, modulo 2^64
     file: MappedFile
+    file_key: str  # Identity.key of the file; "" if it has no build ID
     anonymous: bool  # no ELF file: the code there may have been compiled at run time
     entry: MapsEntry | None  # None if it is no file
 
@@ -57,9 +58,7 @@ class MappedRangeReader:
         Does not open the files of ranges that the process had `before`. Raises OSError.
         """
         known = {
-            mapped_range.entry: mapped_range
-            for mapped_range in before
-            if mapped_range.entry and mapped_range.file.build_id
+            mapped_range.entry: mapped_range for mapped_range in before if mapped_range.entry and mapped_range.file_key
         }
         with open(f"/proc/{pid}/maps", "rb") as maps:
             lines = _LINE.findall(maps.read())[:MAX_RANGES]
@@ -77,13 +76,14 @@ class MappedRangeReader:
         start, offset = event.start, event.offset
         key = (event.build_id, event.path, offset, event.end - start)
         part = self._parts.get(key)
-        if part is not None:
+        if part is not None and part.identity.may_be(pid):
             entry = MapsEntry(pid, start, event.end, 0, 0, part.path, part.deleted)
             self._files.note_mapped(part.identity, entry)
-            return MappedRange(start, start + part.size, part.vaddr - start & _MASK, part.file, False, entry)
+            bias = part.vaddr - start & _MASK
+            return MappedRange(start, start + part.size, bias, part.file, part.identity.key, False, entry)
         entry = _entry(pid, start, event.end, event.path, event.device, event.inode)
         mapped_range, identity = self._range(entry, offset, event.build_id)
-        if identity is None or not mapped_range.file.build_id:
+        if identity is None or not mapped_range.file_key:
             return mapped_range
         mapped_range = mapped_range._replace(end=_segment_end(identity, entry, offset))
         if event.build_id and identity.inode:
@@ -101,13 +101,15 @@ class MappedRangeReader:
         if path == VDSO:
             identity = self._files.vdso()
             if identity is None:
-                return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), False, None), None
+                return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), "", False, None), None
             bias = (identity.elf.vaddr(0) or 0) - start & _MASK
-            return MappedRange(start, end, bias, MappedFile(Mapping.FILE, identity.build_id, path), False, None), None
+            file = MappedFile(Mapping.FILE, identity.build_id, path)
+            return MappedRange(start, end, bias, file, identity.key, False, None), None
         if not path.startswith("/") or path == "//anon":
             file = MappedFile(Mapping.UNKNOWN, "", path) if path.startswith("[") else _ANONYMOUS
-            return MappedRange(start, end, 0, file, path not in _NOT_COMPILED, None), None
-        unknown = MappedRange(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, entry)
+            return MappedRange(start, end, 0, file, "", path not in _NOT_COMPILED, None), None
+        file = MappedFile(Mapping.UNKNOWN, "", path)
+        unknown = MappedRange(start, end, offset - start & _MASK, file, "", False, entry)
         try:
             files = self._files
             identity = files.identify_reported(entry, reported, offset) if reported else files.identify(entry)
@@ -119,7 +121,7 @@ class MappedRangeReader:
         if vaddr is None:
             return unknown, None
         file = MappedFile(Mapping.FILE, identity.build_id, path)
-        return MappedRange(start, end, vaddr - start & _MASK, file, False, entry), identity
+        return MappedRange(start, end, vaddr - start & _MASK, file, identity.key, False, entry), identity
 
 
 def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
@@ -149,7 +151,8 @@ def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
 
 
 def _covers(old: MappedRange, new: MappedRange) -> bool:
-    return old.start <= new.start and old.end >= new.end and (old.bias, old.file) == (new.bias, new.file)
+    same = (old.bias, old.file, old.file_key) == (new.bias, new.file, new.file_key)
+    return same and old.start <= new.start and old.end >= new.end
 
 
 def _continues(old: MappedRange, new: MappedRange) -> bool:

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 from collector import metrics
 from collector.elf.reader import file_reader
-from collector.processes.mapped_files import MappedFile
 from collector.python.layout import Layout, LayoutError
 from collector.python.symbols import Interpreter, find_interpreter
 
@@ -28,7 +27,7 @@ class MappedRange(Protocol):
     @property
     def bias(self) -> int: ...
     @property
-    def file(self) -> MappedFile: ...
+    def file_key(self) -> str: ...
 
 
 class Runtime(NamedTuple):
@@ -41,7 +40,8 @@ MAX_REASONS = 32
 
 
 class PythonRuntimes:
-    """For one thread. `open_file` returns a new descriptor of the file with a build ID, or None (FileCache.open)."""
+    """For one thread. `open_file` returns a new descriptor of the file with a key (MappedRange.file_key), or None: it
+    is FileCache.open."""
 
     def __init__(self, open_file: Callable[[str], int | None]) -> None:
         self._open_file = open_file
@@ -55,21 +55,21 @@ class PythonRuntimes:
     def of(self, ranges: Iterable[MappedRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
         the user of the process, None if it has ended."""
-        for build_id, bias in {mapped_range.file.build_id: mapped_range.bias for mapped_range in ranges}.items():
-            interpreter = self._interpreter(build_id) if build_id else None
+        for file_key, bias in {mapped_range.file_key: mapped_range.bias for mapped_range in ranges}.items():
+            interpreter = self._interpreter(file_key) if file_key else None
             if interpreter is not None and (row := self._row(interpreter.layout, user)) is not None:
                 return Runtime(interpreter.runtime - bias & _MASK, row)
         return None
 
-    def _interpreter(self, build_id: str) -> Interpreter | None:
-        if build_id not in self._files:
-            descriptor = self._open_file(build_id)
+    def _interpreter(self, file_key: str) -> Interpreter | None:
+        if file_key not in self._files:
+            descriptor = self._open_file(file_key)
             if descriptor is None:  # gone; another process may have it
                 return None
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]
-            self._files[build_id] = self._read(descriptor)
-        return self._files[build_id]
+            self._files[file_key] = self._read(descriptor)
+        return self._files[file_key]
 
     def _read(self, descriptor: int) -> Interpreter | None:
         try:

@@ -49,8 +49,9 @@ class SymbolBuilder:
             compressed = os.path.join(folder, "symcache.zst")
             fields = self._run(
                 {
-                    "build_id": build_id, "path": path, "entries": self._files.entries(build_id),
-                    "more": [*more, *held], "store": self._store, "compressed": compressed,
+                    "build_id": build_id, "owner": self._files.owner(build_id), "path": path,
+                    "entries": self._files.entries(build_id), "more": [*more, *held], "store": self._store,
+                    "compressed": compressed,
                 }
             )  # fmt: skip
             if "error" in fields:
@@ -88,7 +89,7 @@ class SymbolBuilder:
     @contextmanager
     def _held(self, build_id: str) -> Iterator[list[str]]:
         """Yields the path by which the child can open the file if this process holds it open."""
-        descriptor = self._files.held(build_id)
+        descriptor = self._files.open_held(build_id)
         try:
             yield [] if descriptor is None else [f"/proc/{os.getpid()}/fd/{descriptor}"]
         finally:

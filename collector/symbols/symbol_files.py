@@ -1,4 +1,8 @@
-"""Opens the files of a build ID on this host: the file itself, and its separate debug files."""
+"""Opens the files of a build ID on this host: the file itself, and its separate debug files.
+
+Anybody can write another program's build ID into a file. So only the files of one owner are asked for its names:
+root's, if root has one; else those of the user whose file was seen first, while a process that maps it runs.
+"""
 
 import os
 import threading
@@ -7,8 +11,9 @@ from typing import NamedTuple
 
 from collector.elf import identity
 from collector.elf.error import ElfError
+from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
-from collector.processes.process import user_of
+from collector.processes.process import exists, user_of
 from collector.symbols.debug_files import by_build_id, by_link, opened
 from icestream.byte_cache import ByteCache
 
@@ -21,13 +26,15 @@ _ENTRY_BYTES = 350
 _USER_BYTES = 40
 
 Held = Callable[[str], int | None]
-"""Returns a descriptor of the file of a build ID that is held open, for the caller to close; None if there is none."""
+"""Returns a descriptor of the file with a key (file_key) that is held open, for the caller to close; None if there is
+none."""
 
 
 class _Seen(NamedTuple):
     """Where a build ID was seen."""
 
-    entries: tuple[MapsEntry, ...] = ()  # the latest comes last
+    owner: int  # whose files are asked for names, as owner_of returns it
+    entries: tuple[MapsEntry, ...] = ()  # of that owner's files; the latest comes last
     users: tuple[int, ...] = ()  # whose processes had it mapped; the latest new one comes last
 
 
@@ -37,39 +44,72 @@ class SymbolFiles:
     `held` finds files whose processes and paths are gone.
     """
 
-    def __init__(self, held: Held = lambda build_id: None) -> None:
-        self.held = held
+    def __init__(self, held: Held = lambda key: None) -> None:
+        self._held = held
         self._lock = threading.Lock()
         self._seen: ByteCache[str, _Seen] = ByteCache(MAX_BYTES, _size)
 
-    def note(self, build_id: str, entry: MapsEntry) -> None:
+    def note(self, build_id: str, owner: int, entry: MapsEntry) -> None:
+        """A process has a file with that build ID and of that owner mapped."""
         with self._lock:
-            seen = self._seen.get(build_id) or _Seen()
+            seen = self._seen.get(build_id) or _Seen(owner)
+            if owner != seen.owner and (owner == ROOT or not _in_use(seen)):
+                seen = seen._replace(owner=owner, entries=())
             if entry in seen.entries:
                 return
             user = user_of(entry.pid)
-            users = seen.users if user is None or user in seen.users else (*seen.users, user)[-MAX_USERS:]
-            self._seen.put(build_id, _Seen((*seen.entries, entry)[-MAX_ENTRIES:], users))
+            if user is not None and user not in seen.users:
+                seen = seen._replace(users=(*seen.users, user)[-MAX_USERS:])
+            if owner == seen.owner:
+                seen = seen._replace(entries=(*seen.entries, entry)[-MAX_ENTRIES:])
+            self._seen.put(build_id, seen)
+
+    def owner(self, build_id: str) -> int | None:
+        """Returns whose files are asked for names; None if no process was seen with one."""
+        seen = self._seen.get(build_id)
+        return None if seen is None else seen.owner
 
     def entries(self, build_id: str) -> list[MapsEntry]:
         """Returns the entries of a build ID, the latest first: its process is the most likely to be still alive."""
-        return list(reversed((self._seen.get(build_id) or _Seen()).entries))
+        seen = self._seen.get(build_id)
+        return [] if seen is None else list(reversed(seen.entries))
 
     def users(self, build_id: str) -> tuple[int, ...]:
         """Returns the users of the processes that had it mapped; none where they ended at once."""
-        return (self._seen.get(build_id) or _Seen()).users
+        seen = self._seen.get(build_id)
+        return () if seen is None else seen.users
+
+    def open_held(self, build_id: str) -> int | None:
+        """Returns a descriptor of the file if it is held open, for the caller to close; None if it is not."""
+        owner = self.owner(build_id)
+        return self._held(file_key(build_id, ROOT if owner is None else owner))
+
+
+def _in_use(seen: _Seen) -> bool:
+    return seen.owner == ROOT or any(exists(entry.pid) for entry in seen.entries)
 
 
 def _size(build_id: str, seen: _Seen) -> int:
     return len(build_id) + sum(_ENTRY_BYTES + len(entry.path) for entry in seen.entries) + _USER_BYTES * len(seen.users)
 
 
-def open_by_build_id(build_id: str, entries: Sequence[MapsEntry], path: str, more: Sequence[str] = ()) -> Iterator[int]:
+def open_by_build_id(
+    build_id: str, owner: int | None, entries: Sequence[MapsEntry], path: str, more: Sequence[str] = ()
+) -> Iterator[int]:
     """Yields descriptors of files with that build ID and of their debug files, those that may have the best names
     first; closes each when the next one is requested.
 
-    `path` and the paths in `more` are tried as well. They come from others, so files with another build ID are skipped.
+    `path` and the paths in `more` are tried as well. They come from others, so files with another build ID are skipped,
+    and so are those that another user than `owner`, root or our own can change. `owner`: as `SymbolFiles.owner` returns
+    it; None skips no user's.
     """
+    believed = None if owner is None else {owner, ROOT, os.geteuid()}
+    for descriptor in _open_by_build_id(build_id, entries, path, more):
+        if believed is None or owner_of(os.fstat(descriptor)) in believed:
+            yield descriptor
+
+
+def _open_by_build_id(build_id: str, entries: Sequence[MapsEntry], path: str, more: Sequence[str]) -> Iterator[int]:
     roots = list(dict.fromkeys(["", *(f"/proc/{entry.pid}/root" for entry in entries)]))
     for descriptor in by_build_id(build_id, roots):
         yield from _checked(descriptor, build_id)

@@ -52,7 +52,7 @@ def examine(path: Path) -> Candidate:
         raise UploadError("a kernel: its names come from the hosts that run it")
     if not elf.build_id:
         raise UploadError("no build ID, so its names could not be found: link with -Wl,--build-id")
-    version = max(map(best, open_by_build_id(elf.build_id, (), str(path.absolute()))), default=NOTHING)
+    version = max(map(best, open_by_build_id(elf.build_id, None, (), str(path.absolute()))), default=NOTHING)
     return Candidate(path, elf.build_id, version)
 
 

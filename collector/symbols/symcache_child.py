@@ -51,8 +51,8 @@ def main() -> int:
 def answer(job: dict[str, Any], worker: NamesWorker) -> dict[str, Any]:
     """Returns the fields of a SymbolFile. Raises WorkerError if the other process did not survive the job.
 
-    `job`: build_id; path, where the file was seen; entries (MapsEntry); more, other paths; store, or without one
-    `compressed`, the path of the zstd file to write.
+    `job`: build_id; owner (see open_by_build_id); path, where it was seen; entries (MapsEntry); more, other paths;
+    store, or without one `compressed`, the path of the zstd file to write.
     """
     try:
         names = _kernel(job, worker) or _file(job, worker)
@@ -94,7 +94,7 @@ def _by_quality(job: dict[str, Any], opened: ExitStack, worker: NamesWorker) -> 
     """Yields (kind of names, descriptor), the best first."""
     others: list[tuple[int, int]] = []
     entries = [MapsEntry(*entry) for entry in job["entries"]]
-    for descriptor in open_by_build_id(job["build_id"], entries, job["path"], job["more"]):
+    for descriptor in open_by_build_id(job["build_id"], job["owner"], entries, job["path"], job["more"]):
         version = worker.best(descriptor)
         if version == DEBUG_INFO:
             yield version, descriptor

@@ -1,4 +1,5 @@
-"""Unwinding tables by build ID: read from disk, or built. A child process builds the tables of large files."""
+"""Unwinding tables by the key of their file (MappedRange.file_key): read from disk, or built. A child process builds
+those of large files."""
 
 import logging
 import os
@@ -37,9 +38,9 @@ class TableCache:
         self._max_bytes = max_bytes
         self._builder = UnwindBuilder()
         self._building = threading.Lock()
-        self._failures: OrderedDict[str, float] = OrderedDict()  # build ID -> until when
+        self._failures: OrderedDict[str, float] = OrderedDict()  # file -> until when
 
-    def get(self, build_id: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
+    def get(self, file_key: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
         """Returns the table of a file, which may take seconds and may have no rules; None if there is none.
 
         `open_file` opens the file if it must be read; this method closes the descriptor. The table of a file without a
@@ -47,76 +48,76 @@ class TableCache:
         """
         with self._building:
             try:
-                return self.get_small(build_id, open_file)
+                return self.get_small(file_key, open_file)
             except ElfTooLarge:
-                return self._get(build_id, open_file, self._builder.build)
+                return self._get(file_key, open_file, self._builder.build)
 
-    def get_small(self, build_id: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
+    def get_small(self, file_key: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
         """Returns the same as `get` in milliseconds and without a child process, if the table is on disk or the file is
         small. Raises ElfTooLarge if it is neither."""
-        return self._get(build_id, open_file, _build_small)
+        return self._get(file_key, open_file, _build_small)
 
     def _get(
         self,
-        build_id: str,
+        file_key: str,
         open_file: Callable[[], int | None],
         build: Callable[[str, int], tuple[UnwindTable, bytes]],
     ) -> UnwindTable | None:
-        if (cached := self.cached(build_id)) is not None or self._failed(build_id):
+        if (cached := self.cached(file_key)) is not None or self._failed(file_key):
             return cached
         descriptor = open_file()
         if descriptor is None:
             return None
         try:
-            table, data = build(build_id, descriptor)
+            table, data = build(file_key, descriptor)
         except ElfTooLarge:
             raise
         except (BuildError, ElfError) as error:
-            log.debug("no unwinding table of %s: %s", build_id or "a file without build ID", error)
-            self._remember_failure(build_id)
+            log.debug("no unwinding table of %s: %s", file_key or "a file without build ID", error)
+            self._remember_failure(file_key)
             return None
         finally:
             os.close(descriptor)
-        self._store(build_id, data)
+        self._store(file_key, data)
         large = len(data) > _LARGE_BYTES
         del data
-        return (self.cached(build_id) if large else None) or table
+        return (self.cached(file_key) if large else None) or table
 
-    def cached(self, build_id: str) -> UnwindTable | None:
+    def cached(self, file_key: str) -> UnwindTable | None:
         """Returns the table if it is on disk and not damaged."""
-        path = self._disk.use(build_id) if self._disk is not None and build_id else None
+        path = self._disk.use(file_key) if self._disk is not None and file_key else None
         if path is None:
             return None
         try:
             with path.open("rb", buffering=0) as file:
-                return unwind_table.from_file(file.fileno(), build_id)
+                return unwind_table.from_file(file.fileno(), file_key)
         except (OSError, ValueError) as error:
-            log.debug("the stored table of %s is built again: %s", build_id, error)
+            log.debug("the stored table of %s is built again: %s", file_key, error)
             return None
 
     def close(self) -> None:
         """Ends the child process: a `get` that waits for a table returns None."""
         self._builder.close()
 
-    def _failed(self, build_id: str) -> bool:
-        return self._failures.get(build_id, 0.0) > time.monotonic()
+    def _failed(self, file_key: str) -> bool:
+        return self._failures.get(file_key, 0.0) > time.monotonic()
 
-    def _remember_failure(self, build_id: str) -> None:
-        if build_id:
-            self._failures[build_id] = time.monotonic() + FAILURE_S
+    def _remember_failure(self, file_key: str) -> None:
+        if file_key:
+            self._failures[file_key] = time.monotonic() + FAILURE_S
             if len(self._failures) > _MAX_FAILURES:
                 self._failures.popitem(last=False)
 
-    def _store(self, build_id: str, data: bytes) -> None:
-        if self._disk is None or not build_id or len(data) > self._max_bytes:
+    def _store(self, file_key: str, data: bytes) -> None:
+        if self._disk is None or not file_key or len(data) > self._max_bytes:
             return
         try:
-            self._disk.write(build_id, data, mode=0o600)
+            self._disk.write(file_key, data, mode=0o600)
         except OSError as error:
             log.warning("cannot store unwinding tables in %s: %s", self._folder, error)
 
 
-def _build_small(build_id: str, descriptor: int) -> tuple[UnwindTable, bytes]:
+def _build_small(file_key: str, descriptor: int) -> tuple[UnwindTable, bytes]:
     """Raises ElfTooLarge, ElfError."""
     table = unwind_table.build_small(descriptor)
-    return table, unwind_table.to_bytes(table, build_id)
+    return table, unwind_table.to_bytes(table, file_key)

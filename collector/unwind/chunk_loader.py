@@ -68,5 +68,5 @@ def _read(chunk: Chunk) -> np.ndarray | None:
     try:
         return chunk.read()
     except OSError as error:
-        log.debug("rows of %s cannot be read: %s", chunk.file.build_id, error)
+        log.debug("rows of %s cannot be read: %s", chunk.file.file_key, error)
         return None

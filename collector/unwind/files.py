@@ -27,7 +27,7 @@ _AGAIN_S = 60.0  # until a chunk that had no room is tried again
 class LoadedFile:
     """The rows and chunks of a file in the maps."""
 
-    build_id: str
+    file_key: str  # as MappedRange has it
     base: int  # ELF virtual address of its first chunk
     first_chunk: int
     chunks: int
@@ -73,10 +73,10 @@ class UnwindFiles:
         """How many rows are in use."""
         return self._maps.rows - self._rows.free_rows
 
-    def get(self, build_id: str) -> LoadedFile | None:
-        file = self._files.get(build_id)
+    def get(self, file_key: str) -> LoadedFile | None:
+        file = self._files.get(file_key)
         if file is not None:
-            self._files.move_to_end(build_id)
+            self._files.move_to_end(file_key)
         return file
 
     def may_fit(self, table: UnwindTable) -> bool:
@@ -86,13 +86,13 @@ class UnwindFiles:
             rows > EAGER_ROWS or rows <= FILE_SHARE * self._maps.rows
         )
 
-    def share_of(self, build_id: str) -> float:
+    def share_of(self, file_key: str) -> float:
         """What a file takes of the maps: its share of the map that it takes most of. 0 if it is not there."""
-        file = self._files.get(build_id)
+        file = self._files.get(file_key)
         if file is None:
             return 0.0
         rules = self._rules.share_of(file.rules) / len(self._maps.rules)
-        return max(self.rows_of(build_id) / self._maps.rows, file.chunks / MAX_CHUNKS, rules)
+        return max(self.rows_of(file_key) / self._maps.rows, file.chunks / MAX_CHUNKS, rules)
 
     def share_of_table(self, table: UnwindTable) -> float:
         """The same of a file that is not there yet, at most."""
@@ -100,12 +100,12 @@ class UnwindFiles:
         rules = min(len(table.rules), MAX_RULES_OF_FILE) / len(self._maps.rules)
         return max(rows, _chunks_of(table) / MAX_CHUNKS, rules)
 
-    def rows_of(self, build_id: str) -> int:
+    def rows_of(self, file_key: str) -> int:
         """How many rows a file takes; 0 if it is not there."""
-        file = self._files.get(build_id)
+        file = self._files.get(file_key)
         return sum(count for _, count in file.extents) if file else 0
 
-    def add(self, build_id: str, table: UnwindTable) -> LoadedFile | None:
+    def add(self, file_key: str, table: UnwindTable) -> LoadedFile | None:
         """Adds a file; returns None if there is no room for it, or it is larger than any file may be."""
         count = _chunks_of(table)
         if not self.may_fit(table):
@@ -122,19 +122,19 @@ class UnwindFiles:
         lazy = len(table.rows) > EAGER_ROWS
         rows = table.stored if lazy and table.stored is not None else table.rows
         # Copies, because the arrays of a table keep the whole of it in memory.
-        file = LoadedFile(build_id, table.base, first, count, table.chunk_start.copy(), rows, rules)
-        self._files[build_id] = file
+        file = LoadedFile(file_key, table.base, first, count, table.chunk_start.copy(), rows, rules)
+        self._files[file_key] = file
         bisect.insort(self._by_chunk, file, key=lambda known: known.first_chunk)
         if not lazy:
             if not self._load(file, 0, count, table.rows):
-                self.evict(build_id)
+                self.evict(file_key)
                 return None
             file.chunk_start, file.rows = file.chunk_start[:0], file.chunk_start[:0]
         return file
 
-    def evict(self, build_id: str) -> None:
+    def evict(self, file_key: str) -> None:
         """Removes a file. No mapping in the kernel may refer to it any more, but walks that began before may."""
-        file = self._files.pop(build_id)
+        file = self._files.pop(file_key)
         self._by_chunk.remove(file)
         self._maps.chunks[file.first_chunk : file.first_chunk + file.chunks] = (NOT_LOADED, 0)
         time.sleep(_GRACE_S)
@@ -160,7 +160,7 @@ class UnwindFiles:
     def load(self, chunk: Chunk, rows: np.ndarray | None) -> None:
         """Loads a chunk with the rows that were read from it; None says that they could not be read. Does nothing if it
         was loaded meanwhile, or its file is gone."""
-        if self._files.get(chunk.file.build_id) is not chunk.file or not self._lacks(chunk):
+        if self._files.get(chunk.file.file_key) is not chunk.file or not self._lacks(chunk):
             return
         in_map = chunk.file.first_chunk + chunk.number
         if rows is not None and self._load(chunk.file, chunk.number, chunk.number + 1, rows):
@@ -175,7 +175,7 @@ class UnwindFiles:
         """Loads the chunks from `first` up to `end` with their rows, which are adjacent in the table. Returns whether
         there was room."""
         starts = file.chunk_start[first : end + 1].astype(np.int64)
-        allowed = self.rows_of(file.build_id) + len(source) <= FILE_SHARE * self._maps.rows
+        allowed = self.rows_of(file.file_key) + len(source) <= FILE_SHARE * self._maps.rows
         row = (self._make_room(self._rows, len(source), file) if allowed else None) if len(source) else 0
         if row is None:
             self.refused += end - first
@@ -191,8 +191,8 @@ class UnwindFiles:
     def _rule_rows(self, table: UnwindTable) -> np.ndarray | None:
         """Adds the rules of a table. Returns their rows in the map, or None if there is no room."""
         rows = self._rules.add(table.rules)
-        for build_id in self._unused() if rows is None else ():
-            self.evict(build_id)
+        for file_key in self._unused() if rows is None else ():
+            self.evict(file_key)
             rows = self._rules.add(table.rules)
             if rows is not None:
                 break
@@ -202,9 +202,9 @@ class UnwindFiles:
         """Allocates `count` rows; evicts files that no process maps if needed, the least recently used first, but not
         `keep`."""
         start = extents.allocate(count)
-        for build_id in self._unused() if start is None else ():
-            if keep is None or build_id != keep.build_id:
-                self.evict(build_id)
+        for file_key in self._unused() if start is None else ():
+            if keep is None or file_key != keep.file_key:
+                self.evict(file_key)
                 start = extents.allocate(count)
             if start is not None:
                 break
@@ -212,7 +212,7 @@ class UnwindFiles:
 
     def _unused(self) -> list[str]:
         """The files that no process maps, the least recently used first."""
-        return [build_id for build_id, file in self._files.items() if not file.users]
+        return [file_key for file_key, file in self._files.items() if not file.users]
 
 
 def _chunks_of(table: UnwindTable) -> int:

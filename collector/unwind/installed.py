@@ -14,7 +14,7 @@ class Installed:
     process: Process
     ranges: list[MappedRange]
     first: int
-    build_ids: set[str]
+    file_keys: set[str]
     image: Image
     since_monotonic_ns: int  # what is here is not older
     user: int | None = None  # of the process, once it was needed

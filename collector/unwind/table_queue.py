@@ -15,7 +15,7 @@ CODE_BYTES_PER_S = 100_000
 
 class _Wanted(NamedTuple):
     due: float  # by time.monotonic; -inf for the end, which comes before all files
-    build_id: str
+    file_key: str
 
 
 class TableQueue:
@@ -24,9 +24,9 @@ class TableQueue:
     def __init__(self) -> None:
         self._wanted: queue.PriorityQueue[_Wanted] = queue.PriorityQueue()
 
-    def put(self, build_id: str, code_bytes: int) -> None:
+    def put(self, file_key: str, code_bytes: int) -> None:
         """`code_bytes`: how much code of the file is mapped; this asks no file system, which may be slow."""
-        self._wanted.put(_Wanted(time.monotonic() + code_bytes / CODE_BYTES_PER_S, build_id))
+        self._wanted.put(_Wanted(time.monotonic() + code_bytes / CODE_BYTES_PER_S, file_key))
 
     def end(self) -> None:
         """Whoever takes files is to end, at once."""
@@ -34,4 +34,4 @@ class TableQueue:
 
     def take(self, wait_s: float) -> str | None:
         """Returns the next file; None at the end. Raises queue.Empty where none came within that time."""
-        return self._wanted.get(timeout=wait_s).build_id or None
+        return self._wanted.get(timeout=wait_s).file_key or None

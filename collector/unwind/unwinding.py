@@ -49,7 +49,7 @@ _MOST_REFUSED = 20_000  # 2 MB: a process ID and a time each
 
 
 class Unwinding:
-    """`changed`, `ended` and `load_chunk` may be called on any thread. `open_file(build_id)` gives a descriptor of such
+    """`changed`, `ended` and `load_chunk` may be called on any thread. `open_file(file_key)` gives a descriptor of such
     a file, or None."""
 
     def __init__(self, program: ProfileProgram, cache: TableCache, open_file: Callable[[str], int | None]) -> None:
@@ -101,8 +101,8 @@ class Unwinding:
             known = self._installed.get(pid)
             for mapped_range in known.ranges if known else ():
                 if mapped_range.start == start and self._may_have_table(mapped_range):
-                    self._attempts.begin(mapped_range.file.build_id)
-                    self._wanted.put(mapped_range.file.build_id, mapped_range.end - mapped_range.start)
+                    self._attempts.begin(mapped_range.file_key)
+                    self._wanted.put(mapped_range.file_key, mapped_range.end - mapped_range.start)
 
     def load_chunk(self, chunk: int) -> None:
         """The rows of a chunk, which a walk asked for: they will be there soon."""
@@ -112,7 +112,7 @@ class Unwinding:
         """Whether the process is known and no table that it needs is being loaded."""
         with self._lock:
             known = self._installed.get(pid)
-            return known is not None and not any(map(self._attempts.loading, known.build_ids))
+            return known is not None and not any(map(self._attempts.loading, known.file_keys))
 
     def close(self) -> None:
         self._cache.close()
@@ -140,14 +140,14 @@ class Unwinding:
             self._refuse(process.pid)
             return
         self._refused.pop(process.pid, None)
-        build_ids = {mapped_range.file.build_id for mapped_range in ranges if mapped_range.file.build_id}
-        places = {build_id: self._place(build_id) for build_id in (*build_ids, "")}  # of each file once: it is faster
-        rows = [mapping_row(mapped_range, places[mapped_range.file.build_id]) for mapped_range in ranges]
+        file_keys = {mapped_range.file_key for mapped_range in ranges if mapped_range.file_key}
+        places = {file_key: self._place(file_key) for file_key in (*file_keys, "")}  # of each file once: it is faster
+        rows = [mapping_row(mapped_range, places[mapped_range.file_key]) for mapped_range in ranges]
         self._maps.mappings[first : first + len(ranges)] = np.array(rows, MAPPING)
         self._forget(process.pid)
-        self._installed[process.pid] = Installed(process, ranges, first, build_ids, image, since_monotonic_ns)
-        for build_id in build_ids:
-            file = self._files.get(build_id)
+        self._installed[process.pid] = Installed(process, ranges, first, file_keys, image, since_monotonic_ns)
+        for file_key in file_keys:
+            file = self._files.get(file_key)
             if file is not None:
                 file.users += 1
         try:
@@ -168,8 +168,8 @@ class Unwinding:
         if known is None:
             return
         self._freed.append((time.monotonic() + _GRACE_S, known.first, len(known.ranges)))
-        for build_id in known.build_ids:
-            if file := self._files.get(build_id):
+        for file_key in known.file_keys:
+            if file := self._files.get(file_key):
                 file.users -= 1
 
     def _free_old(self) -> None:
@@ -177,87 +177,87 @@ class Unwinding:
             _, first, count = self._freed.popleft()
             self._mappings.free(first, count)
 
-    def _place(self, build_id: str) -> Place:
-        file = self._files.get(build_id) if build_id else None
+    def _place(self, file_key: str) -> Place:
+        file = self._files.get(file_key) if file_key else None
         if file is not None:
             return Place(file.base, file.first_chunk, file.chunks)
-        may_begin = bool(build_id) and self._attempts.may_begin(build_id)
+        may_begin = bool(file_key) and self._attempts.may_begin(file_key)
         return Place(None, UNREQUESTED_CODE if may_begin else UNKNOWN_CODE, 0)
 
     def _may_have_table(self, mapped_range: MappedRange) -> bool:
-        build_id = mapped_range.file.build_id
-        return bool(build_id) and self._files.get(build_id) is None and self._attempts.may_begin(build_id)
+        file_key = mapped_range.file_key
+        return bool(file_key) and self._files.get(file_key) is None and self._attempts.may_begin(file_key)
 
     def _load(self, wanted: TableQueue, load: Callable[[str], None]) -> None:
         """The threads that get tables."""
         while True:
             with contextlib.suppress(queue.Empty):
-                if (build_id := wanted.take(LOOK_S)) is None:
+                if (file_key := wanted.take(LOOK_S)) is None:
                     return
                 try:
-                    load(build_id)
+                    load(file_key)
                 except Exception:
-                    log.exception("no unwinding table for %s", build_id)
+                    log.exception("no unwinding table for %s", file_key)
                     with self._lock:
-                        self._attempts.put_off(build_id)
+                        self._attempts.put_off(file_key)
             self._try_again()
 
     def _try_again(self) -> None:
         """From now on, walks in processes that run already ask again for files that were put off a while ago."""
         with self._lock:
-            for build_id in self._attempts.due():
+            for file_key in self._attempts.due():
                 for known in self._installed.values():
-                    if build_id in known.build_ids:
-                        self._write_again(known, build_id)
+                    if file_key in known.file_keys:
+                        self._write_again(known, file_key)
 
-    def _load_small(self, build_id: str) -> None:
+    def _load_small(self, file_key: str) -> None:
         try:
-            if build_id in self._vdso:
-                table = self._vdso[build_id]
+            if file_key in self._vdso:
+                table = self._vdso[file_key]
             else:
-                table = self._cache.get_small(build_id, lambda: self._open_file(build_id))
+                table = self._cache.get_small(file_key, lambda: self._open_file(file_key))
         except ElfTooLarge:
-            self._large.put(build_id, 0)
+            self._large.put(file_key, 0)
         else:
-            self._add(build_id, table)
+            self._add(file_key, table)
 
-    def _load_large(self, build_id: str) -> None:
-        self._add(build_id, self._cache.get(build_id, lambda: self._open_file(build_id)))
+    def _load_large(self, file_key: str) -> None:
+        self._add(file_key, self._cache.get(file_key, lambda: self._open_file(file_key)))
 
-    def _add(self, build_id: str, table: UnwindTable | None) -> None:
+    def _add(self, file_key: str, table: UnwindTable | None) -> None:
         """Adds the table of a file to the maps; without a table the file is not tried again for a while."""
         with self._lock:
-            self._add_locked(build_id, table)
+            self._add_locked(file_key, table)
             metrics.UNWIND_FILES.set(len(self._files))
             metrics.UNWIND_ROWS.set(self._files.rows)
 
-    def _add_locked(self, build_id: str, table: UnwindTable | None) -> None:
-        if self._files.get(build_id) is not None:
-            self._attempts.succeeded(build_id)
+    def _add_locked(self, file_key: str, table: UnwindTable | None) -> None:
+        if self._files.get(file_key) is not None:
+            self._attempts.succeeded(file_key)
             return
         file = None
         if table is not None and self._files.may_fit(table):
-            file = self._files.add(build_id, table)
-            while file is None and self._evict_for(build_id, self._files.share_of_table(table)):
-                file = self._files.add(build_id, table)
+            file = self._files.add(file_key, table)
+            while file is None and self._evict_for(file_key, self._files.share_of_table(table)):
+                file = self._files.add(file_key, table)
         if file is None:
             metrics.UNWIND_REFUSED.labels("file").inc()
-            self._attempts.put_off(build_id)
+            self._attempts.put_off(file_key)
         else:
-            self._attempts.succeeded(build_id)
+            self._attempts.succeeded(file_key)
         for known in self._installed.values():
-            if build_id in known.build_ids:
-                self._write_again(known, build_id)
+            if file_key in known.file_keys:
+                self._write_again(known, file_key)
                 if file is not None:
                     file.users += 1
 
-    def _evict_for(self, build_id: str, share: float) -> bool:
+    def _evict_for(self, file_key: str, share: float) -> bool:
         """Evicts a file of another user who takes more. Returns whether there was one."""
         for pid, known in self._installed.items():
             if known.user is None:
                 known.user = user_of(pid)
-        users = users_of_files((known.user, known.build_ids) for known in self._installed.values())
-        evicted = file_to_evict(users, self._files.share_of, build_id, share)
+        users = users_of_files((known.user, known.file_keys) for known in self._installed.values())
+        evicted = file_to_evict(users, self._files.share_of, file_key, share)
         if evicted is None:
             return False
         self._attempts.put_off(evicted)
@@ -266,18 +266,18 @@ class Unwinding:
         self._files.evict(evicted)
         return True
 
-    def _write_unknown(self, known: Installed, build_id: str) -> None:
+    def _write_unknown(self, known: Installed, file_key: str) -> None:
         """Says in the maps that there is no table of a file."""
         for i, mapped_range in enumerate(known.ranges, known.first):
-            if mapped_range.file.build_id == build_id:
+            if mapped_range.file_key == file_key:
                 self._maps.mappings[i : i + 1]["chunks"] = 0  # first: from then on the program sees no table
                 self._maps.mappings[i : i + 1]["first_chunk"] = UNKNOWN_CODE
 
-    def _write_again(self, known: Installed, build_id: str) -> None:
+    def _write_again(self, known: Installed, file_key: str) -> None:
         """Updates the mappings of a file in the maps."""
         for i, mapped_range in enumerate(known.ranges, known.first):
-            if mapped_range.file.build_id == build_id:
-                _, _, bias, first_chunk, chunks = mapping_row(mapped_range, self._place(build_id))
+            if mapped_range.file_key == file_key:
+                _, _, bias, first_chunk, chunks = mapping_row(mapped_range, self._place(file_key))
                 entry = self._maps.mappings[i : i + 1]
                 entry["bias"], entry["first_chunk"] = bias, first_chunk
                 entry["chunks"] = chunks  # last: until then the program sees no table

@@ -303,7 +303,7 @@ def test_a_program_whose_memory_may_not_be_read_is_named(program: Path, monkeypa
 
     monkeypatch.setattr(context_finder, "_entry", refused)
     finder = context_finder.ContextFinder(lambda build_id: os.open(program, os.O_RDONLY))
-    mapped = MappedRange(4096, 8192, 0, MappedFile(Mapping.FILE, "go:1", str(program)), False, None)
+    mapped = MappedRange(4096, 8192, 0, MappedFile(Mapping.FILE, "go:1", str(program)), "go:1", False, None)
     found = finder.find(os.getpid(), [mapped])
     assert found
     assert (found.path, found.place) == (str(program), None)

@@ -14,10 +14,10 @@ mapping = st.tuples(st.integers(0, END - 1), st.integers(1, 12), st.integers(0, 
 def mapped_range(start: int, end: int, number: int) -> MappedRange:
     """Number 0 is memory without a file."""
     if not number:
-        return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", "[anon]"), True, None)
+        return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", "[anon]"), "", True, None)
     path = f"/lib/{number}.so"
     file = MappedFile(Mapping.FILE, f"gnu:{number:02x}", path)
-    return MappedRange(start, end, -start, file, False, MapsEntry(1, start, end, 0, 0, path))
+    return MappedRange(start, end, -start, file, file.build_id, False, MapsEntry(1, start, end, 0, 0, path))
 
 
 @given(st.lists(mapping, max_size=12))

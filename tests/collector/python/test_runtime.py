@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf.reader import bytes_reader
-from collector.processes.mapped_files import MappedFile
 from collector.python.layout import LayoutError
 from collector.python.runtime import MAX_LAYOUTS, MAX_LAYOUTS_OF_USER, MAX_REASONS, PythonRuntimes, Runtime
 from collector.python.symbols import find_interpreter
-from icestream.v1.common_pb2 import Mapping
 from tests.collector.python.interpreters import Interpreter, interpreters
 from tests.collector.python.test_layout import PUBLISHED_3_14, published
 
@@ -35,11 +33,11 @@ PUBLISHED = 8 + 8 * len(PUBLISHED_3_14)
 
 class MappedRange(NamedTuple):
     bias: int
-    file: MappedFile
+    file_key: str
 
 
-def mapped_range(build_id: str, bias: int = 0) -> MappedRange:
-    return MappedRange(bias, MappedFile(Mapping.FILE, build_id, "/bin/some"))
+def mapped_range(file_key: str, bias: int = 0) -> MappedRange:
+    return MappedRange(bias, file_key)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from symbolic.symcache import SymCache
 
 from collector.elf import identity
 from collector.elf.reader import bytes_reader
+from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import VDSO, MapsEntry, vdso_bytes
 from collector.symbols import builder as symbols
 from collector.symbols import names_worker, symbol_responder
@@ -122,7 +123,7 @@ def test_a_file_is_found_where_a_process_has_it(tmp_path: Path) -> None:
     build_id, address = compiled(tmp_path / "program")
     files = SymbolFiles()
     status = (tmp_path / "program").stat()
-    files.note(build_id, MapsEntry(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "program")))
+    files.note(build_id, ROOT, MapsEntry(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "program")))
     builder = SymbolBuilder("host", "", files)
     answers = list(builder.answer(build_id, "/gone"))
     assert unpacked(answers).lookup(address - answers[0].load_address)

@@ -78,7 +78,9 @@ def names(tmp_path: Path, debug_folder: Path, worker: NamesWorker) -> Callable[.
     def names(program: Program, *entries: MapsEntry, path: str | None = None) -> tuple[int, list[tuple[str, int]]]:
         packed = str(tmp_path / "symcache.zst")
         job = {"build_id": program.build_id, "path": str(program.path) if path is None else path, "more": []}
-        answer = symcache_child.answer(job | {"entries": entries, "store": "", "compressed": packed}, worker)
+        answer = symcache_child.answer(
+            job | {"owner": None, "entries": entries, "store": "", "compressed": packed}, worker
+        )
         if "error" in answer:
             raise AssertionError(answer["error"])
         cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
@@ -229,8 +231,9 @@ def test_debug_information_ends_symbols_that_have_no_size(
 ) -> None:
     """`_init` does not name the PLT behind it, nor `_fini` all that follows."""
     packed = str(tmp_path / "packed")
-    job = {"build_id": program.build_id, "path": str(program.path), "entries": [], "more": []}
-    answer = symcache_child.answer(job | {"store": "", "compressed": packed}, worker)
+    where = {"path": str(program.path), "entries": [], "more": []}
+    job = {"build_id": program.build_id, "owner": None, "store": "", "compressed": packed}
+    answer = symcache_child.answer(job | where, worker)
     assert answer["version"] == DEBUG_INFO
     cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
     for symbol, section in (("_init", ".init"), ("_fini", ".fini")):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from collector import metrics
+from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import MapsEntry
 from collector.symbols.request_queue import MAX_BYTES, Request, RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
@@ -36,7 +37,7 @@ def queue(**mapped_bytes: int) -> RequestQueue:
     """A queue on a host that has files of these sizes mapped."""
     files = SymbolFiles()
     for name, size in mapped_bytes.items():
-        files.note(name, entry(os.getpid(), name, size))
+        files.note(name, ROOT, entry(os.getpid(), name, size))
     return RequestQueue(files)
 
 
@@ -117,13 +118,13 @@ def test_a_user_with_thousands_of_programs_does_not_hold_up_the_names_of_another
     dropped = metrics.SYMBOL_REQUESTS.labels("dropped")._value.get()
     with running(ATTACKER) as attacker, running(OTHER) as victim:
         for i in range(5_000):
-            files.note(f"gnu:{i:040x}", entry(attacker, f"home/{i}"))
+            files.note(f"gnu:{i:040x}", ROOT, entry(attacker, f"home/{i}"))
             waiting.put(f"gnu:{i:040x}", f"/home/{i}")
         for name in ("first", "second", "third"):
-            files.note(name, entry(victim, name, 1 << 20))
+            files.note(name, ROOT, entry(victim, name, 1 << 20))
             waiting.put(name, f"/{name}")
         for i in range(5_000, 10_000):
-            files.note(f"gnu:{i:040x}", entry(attacker, f"home/{i}"))
+            files.note(f"gnu:{i:040x}", ROOT, entry(attacker, f"home/{i}"))
             waiting.put(f"gnu:{i:040x}", f"/home/{i}")
     assert waiting.bytes() <= MAX_BYTES
     assert metrics.SYMBOL_REQUESTS.labels("dropped")._value.get() > dropped + 1_000
@@ -138,11 +139,11 @@ def test_a_user_who_runs_the_programs_of_others_does_not_hold_up_their_names() -
     waiting = RequestQueue(files)
     with running(ATTACKER) as attacker, running(OTHER) as victim:
         for i in range(500):
-            files.note(f"program {i}", entry(attacker, f"{i}"))
+            files.note(f"program {i}", ROOT, entry(attacker, f"{i}"))
             waiting.put(f"program {i}", f"/{i}")
-        files.note("shared", entry(attacker, "shared", 1 << 20))
+        files.note("shared", ROOT, entry(attacker, "shared", 1 << 20))
         waiting.put("shared", "/shared")
-        files.note("shared", entry(victim, "shared", 1 << 20))
+        files.note("shared", ROOT, entry(victim, "shared", 1 << 20))
         waiting.put("shared", "/shared")
     assert "shared" in [request.build_id for _ in range(2) if (request := waiting.take(False))]
 
@@ -153,10 +154,10 @@ def test_one_request_after_the_other_and_repeats_do_not_keep_others_waiting() ->
     files = SymbolFiles()
     waiting = RequestQueue(files)
     with running(ATTACKER) as attacker, running(OTHER) as victim:
-        files.note("victim", entry(victim, "victim", 1 << 20))
+        files.note("victim", ROOT, entry(victim, "victim", 1 << 20))
         answered = []
         for i in range(4):
-            files.note(f"program {i}", entry(attacker, f"{i}"))
+            files.note(f"program {i}", ROOT, entry(attacker, f"{i}"))
             waiting.put(f"program {i}", f"/{i}")
             waiting.put("victim", "/victim")
             waiting.put("victim", "/victim")

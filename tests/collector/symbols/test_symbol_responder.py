@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.elf import identity
+from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import MapsEntry
 from collector.settings import CollectorSettings
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
@@ -153,8 +154,8 @@ def test_a_large_file_whose_names_take_long_holds_up_no_small_one(
     large = compiled(copied, f"-Wl,--build-id=0x{2:040x}")
     files = serve()
     with slow_file(tmp_path / "library", copied.read_bytes()) as library:
-        files.note(large, entry(library.path)._replace(end=1 << 29))
-        files.note(small, entry(program))
+        files.note(large, ROOT, entry(library.path)._replace(end=1 << 29))
+        files.note(small, ROOT, entry(program))
         library.slow()
         ask(asking, large, host="me", file=str(library.path))
         library.wait_for_reader()
@@ -184,7 +185,7 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
     for path, build_id in ids.items():
         size = 1 << 29 if path == stripped else 1  # so two threads answer and ask for downloads
-        files.note(build_id, entry(path)._replace(end=size))
+        files.note(build_id, ROOT, entry(path)._replace(end=size))
         ask(asking, build_id, host="me", file=str(path))
     before = answers(3)
     assert {(a.build_id, a.version, a.error) for a in before} == {
@@ -206,7 +207,7 @@ def test_what_debuginfod_does_not_have_is_an_answer(
     subprocess.run(["objcopy", "--remove-section", ".eh_frame", stripped], check=True)
     server = Server()
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
-    files.note(build_id, entry(stripped))
+    files.note(build_id, ROOT, entry(stripped))
     ask(asking, build_id, host="me", file=str(stripped))
     ask(asking, "gnu:" + "00" * 20, host="me", file="/never/seen/here")
     found = {a.build_id: a.error for a in answers(2)}

@@ -75,7 +75,7 @@ def _maps(unwinding: Unwinding, pid: int, build_id: str) -> None:
     process = read_process(pid)
     assert process
     file = MappedFile(Mapping.FILE, build_id, build_id)
-    unwinding.changed(process, [MappedRange(4096, 8192, 0, file, False, None)])
+    unwinding.changed(process, [MappedRange(4096, 8192, 0, file, build_id, False, None)])
 
 
 def _chunk(unwinding: Unwinding) -> int:

@@ -74,7 +74,7 @@ def _maps(unwinding: Unwinding, pid: int, *build_ids: str) -> None:
     process = read_process(pid)
     assert process
     ranges = [
-        MappedRange(4096 * i, 4096 * (i + 1), 0, MappedFile(Mapping.FILE, build_id, build_id), False, None)
+        MappedRange(4096 * i, 4096 * (i + 1), 0, MappedFile(Mapping.FILE, build_id, build_id), build_id, False, None)
         for i, build_id in enumerate(build_ids, 1)
     ]
     unwinding.changed(process, ranges)

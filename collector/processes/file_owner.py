@@ -1,0 +1,23 @@
+"""Who can change a file. What a file says about itself (its build ID, its functions, how its stack is unwound) is
+believed for the files of that user only, because anybody can write another program's build ID into a file."""
+
+import os
+import stat
+
+ROOT = 0
+SEVERAL = -1
+"""Instead of root, where others can write to root's file."""
+
+
+def owner_of(status: os.stat_result) -> int:
+    """Returns the user ID of the owner, as the host counts; SEVERAL for a file of root that others can write to."""
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid != ROOT
+    if status.st_uid == ROOT and (by_group or status.st_mode & stat.S_IWOTH):
+        return SEVERAL
+    return status.st_uid
+
+
+def file_key(build_id: str, owner: int) -> str:
+    """Returns what tells files on a host apart: the build ID, with the owner behind it unless that is root. "" if the
+    file has no build ID."""
+    return build_id if owner == ROOT or not build_id else f"{build_id}@{owner}"

@@ -1,0 +1,118 @@
+"""A user without rights runs a program with another program's build ID, and names of its own."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from collector.processes.file_owner import ROOT
+from collector.processes.mapped_files import FileCache
+from collector.processes.mapped_ranges import MappedRangeReader
+from collector.processes.process_events import Mapped
+from collector.symbols.builder import SymbolBuilder
+from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.symbol_files import SymbolFiles
+from tests.collector.forging import BUILD_ID, NOBODY, compiled, folder, running_forged
+from tests.collector.symbols.test_debug_files import mapped
+
+__all__ = ["folder"]
+USER = 12_345
+SOURCE = """#include <unistd.h>
+int NAME(void) { return pause(); }
+int main(void) { write(1, "ready\\n", 6); return NAME(); }
+"""
+
+
+@pytest.fixture
+def program(folder: Path) -> Callable[..., Path]:
+    """Compiles a program whose names tell its owner apart: only a user's has debug information."""
+
+    def program(name: str, owner: int) -> Path:
+        source = folder / f"{name}.c"
+        source.write_text(SOURCE.replace("NAME", name))
+        return compiled(source, folder / name, *["-g"] * (owner != ROOT), owner=owner)
+
+    return program
+
+
+class Seen:
+    """Programs that run, and were seen by a collector."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.cache = FileCache()
+        stack.callback(self.cache.close)
+        self.files = SymbolFiles(self.cache.open)
+        self.cache.add_listener(self.files)
+        self._builder = SymbolBuilder("host", "", self.files)
+        stack.callback(self._builder.end_children)
+        self._stack = stack
+
+    def run(self, program: Path, user: int) -> "subprocess.Popen[bytes]":
+        process = self._stack.enter_context(subprocess.Popen([program], user=user, stdout=subprocess.DEVNULL))
+        self._stack.callback(process.kill)
+        assert self.cache.identify(mapped(process.pid, program)) is not None
+        return process
+
+    def kind_of_names(self, path: Path) -> int:
+        [answer] = self._builder.answer(f"gnu:{BUILD_ID}", str(path))
+        assert not answer.error
+        return answer.version
+
+
+@pytest.fixture
+def seen() -> Iterator[Seen]:
+    with ExitStack() as stack:
+        yield Seen(stack)
+
+
+@pytest.mark.parametrize("forged_first", [True, False])
+def test_a_program_of_root_is_named_by_files_that_only_root_can_change(
+    program: Callable[..., Path], seen: Seen, forged_first: bool
+) -> None:
+    whole, forged = program("whole", ROOT), program("forged", NOBODY)
+    for path, user in sorted([(whole, ROOT), (forged, NOBODY)], key=lambda run: run[1], reverse=forged_first):
+        seen.run(path, user)
+    assert seen.kind_of_names(whole) == SYMBOL_TABLE
+    assert seen.kind_of_names(forged) == SYMBOL_TABLE  # the path that is asked for may be the forger's
+
+
+def test_among_users_the_file_that_was_seen_first_is_taken_while_it_runs(
+    program: Callable[..., Path], seen: Seen
+) -> None:
+    whole, forged = program("whole", USER), program("forged", NOBODY)
+    subprocess.run(["strip", "-g", whole], check=True)
+    first = seen.run(whole, USER)
+    seen.run(forged, NOBODY)
+    assert seen.kind_of_names(forged) == SYMBOL_TABLE
+    first.kill()
+    first.wait()
+    whole.unlink()
+    time.sleep(1)  # a file is noted once a second
+    seen.run(forged, NOBODY)
+    assert seen.kind_of_names(forged) == DEBUG_INFO
+
+
+def test_a_forged_file_at_the_path_of_another_is_a_file_of_its_own(program: Callable[..., Path], seen: Seen) -> None:
+    whole, forged = program("whole", ROOT), program("forged", NOBODY)
+    ranges = MappedRangeReader(seen.cache)
+
+    def key(pid: int) -> str:
+        """Of the file in the mapping that the kernel reports with its build ID, when the process starts."""
+        entry = mapped(pid, whole)
+        code = next(part for part in ranges.read(pid) if part.entry and part.entry.path == str(whole))
+        assert code.entry
+        event = Mapped(1, code.start, code.end, 4096, bytes.fromhex(BUILD_ID), 0, 0, 0, entry.path)
+        return ranges.mapped(pid, event).file_key
+
+    with running_forged(forged, whole) as attacker:
+        assert key(attacker.pid) == f"gnu:{BUILD_ID}@{NOBODY}"
+        victim = seen.run(whole, ROOT)
+        assert key(victim.pid) == f"gnu:{BUILD_ID}"
+        for owner, pid in ((NOBODY, attacker.pid), (ROOT, victim.pid)):
+            descriptor = seen.cache.open(f"gnu:{BUILD_ID}" + (f"@{owner}" if owner else ""))
+            assert descriptor is not None
+            assert Path(f"/proc/self/fd/{descriptor}").stat().st_uid == owner, pid
+        assert seen.kind_of_names(whole) == SYMBOL_TABLE
