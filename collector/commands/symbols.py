@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from collector.settings import UploadSettings
 from collector.symbols.builder import SymbolBuilder
-from collector.symbols.name_kinds import IN_WORDS
+from collector.symbols.name_kinds import IN_WORDS, UPLOADED
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_upload import Candidate, NotElfError, UploadError, best_of, examine, files_below
 from icestream.cli import CommandError
@@ -120,6 +120,7 @@ def _send(sender: Producer, messages: Iterator[SymbolFile]) -> int:
     for message in messages:
         if message.error:
             raise UploadError(message.error)
+        message.version += UPLOADED
         size = message.size
         if message.chunk:
             time.sleep(_CHUNK_PAUSE_S)

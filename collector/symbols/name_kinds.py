@@ -1,4 +1,4 @@
-"""Kinds of names that a file has. The better kind has the higher number, which is the version of a SymbolFile."""
+"""Kinds of names that a file has. The better kind has the higher number: the version of the SymbolFile of a host."""
 
 from icestream.unnamed import STARTS_VERSION
 
@@ -13,6 +13,9 @@ LINE_TABLE = 4
 """All functions, their files and lines: the Go runtime's table, which stripped programs have as well."""
 DEBUG_INFO = 5
 """Functions, files, lines and inlined functions (DWARF)."""
+UPLOADED = 8
+"""Is added to the version of what was uploaded. So it replaces the names that hosts send: a host may have a file with a
+forged build ID."""
 
 IN_WORDS = {
     NOTHING: "no names",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.symbols.name_kinds import DEBUG_INFO
+from collector.symbols.name_kinds import DEBUG_INFO, UPLOADED
 from icestream import cli
 from icestream.settings import KafkaSettings
 from icestream.symcache import SymCaches
@@ -49,9 +49,13 @@ def test_an_upload_names_the_program_on_every_broker(
     assert message is not None
     file = SymbolFile.FromString(message.value() or b"")
     reading.close()
-    assert (message.key(), file.host_id, file.version) == (file.build_id.encode(), "", DEBUG_INFO)
+    assert (message.key(), file.host_id, file.version) == (file.build_id.encode(), "", UPLOADED + DEBUG_INFO)
     caches = SymCaches(tmp_path / "cache")
-    assert caches.add(file)
+    of_a_host = SymbolFile()
+    of_a_host.CopyFrom(file)
+    of_a_host.version = DEBUG_INFO
+    assert caches.add(of_a_host)
+    assert caches.add(file)  # an upload replaces names of the same kind that a host sent
     found = caches.get(file.build_id)
     assert found is not None
     answer = next(
