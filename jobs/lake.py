@@ -17,15 +17,13 @@ from icestream import ids, sorted_keys
 from jobs.lake_names import add_names
 from jobs.lake_rows import JobLake, read, replace, retried
 from jobs.pairs import Pairs
-from jobs.staging import Staging
+from jobs.staging import LATE_COLUMNS, Staging
 from jobs.time_range import HostMinute, TimeRange
 from sinks.delta import BY_DATE, to_delta
 from sinks.stored_batches import BatchKey
 
 MINUTE_S = 60
 _KINDS = ("samples", "activity")
-_LATE_COLUMNS = ("operation", "status")
-"""Columns of a span that may become known after the span itself."""
 
 
 Where = Callable[[pa.ChunkedArray, np.ndarray], np.ndarray]
@@ -150,17 +148,16 @@ def _add_spans(lake: JobLake, staging: Staging) -> None:
     known = np.zeros(len(wanted), bool)
     if table is not None:
         there = {field.name for field in table.schema().fields}  # the table of an earlier version lacks columns
-        columns = [name for name in ("trace_id", "span_id", *_LATE_COLUMNS) if name in there]
+        columns = [name for name in ("trace_id", "span_id", *LATE_COLUMNS) if name in there]
         for rows in read(table, "spans", staging.time_range, columns):
             known |= np.isin(wanted, _late_keys(rows, numbers))
     if known.all():
         return
 
-    def new() -> Iterator[pa.Table]:
-        for rows in _staged(staging, "spans"):
-            yield rows.take(pa.array(np.sort(np.unique(_span_keys(rows), return_index=True)[1])))
-
-    replace(lake, "spans", staging.time_range, lambda rows: np.isin(_span_keys(rows), staged), new)
+    replace(
+        lake, "spans", staging.time_range, lambda rows: np.isin(_span_keys(rows), staged),
+        lambda: _staged(staging, "spans"),
+    )  # fmt: skip
 
 
 def _span_keys(rows: pa.Table) -> np.ndarray:
@@ -180,7 +177,7 @@ def _late_keys(rows: pa.Table, numbers: dict[str, int]) -> np.ndarray:
     """
     columns = [
         rows[name].cast(pa.string()).fill_null("").to_pylist() if name in rows.column_names else [""] * len(rows)
-        for name in _LATE_COLUMNS
+        for name in LATE_COLUMNS
     ]
     texts = map("\0".join, zip(*columns, strict=True))
     late = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), np.uint64, len(rows))

@@ -1,7 +1,7 @@
 """Staging tables: tables with the columns of the live ones, in which a job collects what it recomputed of one slice.
 
-They are neither sorted nor replicated: the server that the job is connected to appends to them, and reads them once.
-StripeLog keeps a table in two files, so that it is quickly made and dropped.
+They are not replicated, and only `spans` is sorted: the server that the job is connected to appends to them, and reads
+them once. StripeLog keeps a table in two files, so that it is quickly made and dropped.
 
 On a cluster, no other server has them. So a subquery of them runs once (GLOBAL), and a DELETE names the rows by a hash
 of what decides about a row: its host, minute and batch. Each shard and each replica comes to the same result then.
@@ -32,13 +32,19 @@ TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batch
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
 TIMES = {"trace_samples": "time", "samples": "time", "activity": "start_time"}
 """The tables whose rows a job replaces, in the order in which it deletes them -> their time."""
+LATE_COLUMNS = ("operation", "status")
+"""Columns of a span that may become known after the span itself."""
 DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2} | ON_EVERY_HOST
 """Settings with which a DELETE returns when every replica has executed it."""
 MAX_HASHES = 10_000
 """Hashes in one DELETE: about 210 kB. ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
-_BATCHES = (
-    "ENGINE = StripeLog AS SELECT *, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0"
-)
+_DEFINITIONS = {
+    "batches": "ENGINE = StripeLog"
+    " AS SELECT *, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0",
+    # As the live table: a span that was reported several times is the last one.
+    "spans": "AS spans ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id)",
+}
+"""Of the tables that are not only the columns of the live one."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
@@ -87,7 +93,7 @@ class Staging:
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
-            self._make(self.table(name), f"AS {name} ENGINE = StripeLog" if name != "batches" else _BATCHES)
+            self._make(self.table(name), _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog"))
 
     def _make(self, table: str, definition: str) -> None:
         self.client.command(f"CREATE TABLE {table} {definition}")
@@ -109,8 +115,9 @@ class Staging:
     def rows(self, name: str, time_range: TimeRange) -> pa.Table:
         """Returns the rows of samples, activity or spans of a part of the slice."""
         column = "time" if name == "samples" else "start_time"
+        table = self._spans if name == "spans" else self.table(name)
         return self.client.query_arrow(
-            f"SELECT * FROM {self.table(name)} WHERE {within(column)}",
+            f"SELECT * FROM {table} WHERE {within(column)}",
             parameters=time_range.parameters,
             use_strings=True,
         )
@@ -206,17 +213,15 @@ class Staging:
 
         Of rows with one key, the one is copied that the live table would keep.
         """
-        keys = (("series", "series_id", "last_seen DESC", "1"), ("nodes", "node_id", "last_seen DESC", "1"),
-                ("spans", "(trace_id, span_id, operation, status)", "1", within("start_time")))  # fmt: skip
-        for name, key, order, where in keys:
-            if name not in self._filled:
-                continue
-            staged = self.table(name)
-            live = f"FROM {name} WHERE {where} AND {key} {self.globally}IN (SELECT {key} FROM {staged})"
-            new = f"{key} NOT IN (SELECT {key} {live})"
-            hours = self._hours_of_spans(new) if name == "spans" else set()
+        for name, key in (("series", "series_id"), ("nodes", "node_id")):
+            if name in self._filled:
+                live = f"FROM {name} WHERE {key} {self.globally}IN (SELECT {key} FROM {self.table(name)})"
+                self._insert_one_by(name, key, "last_seen DESC", f"{key} NOT IN (SELECT {key} {live})")
+        if "spans" in self._filled:
+            new = self._new_spans()
+            hours = self._hours_of_spans(new)
             self._note_spans(hours)  # if the job ends in the middle, these spans are not new when it goes on
-            self._insert_one_by(name, key, order, new)
+            self.change(f"INSERT INTO spans SELECT * FROM {self._spans}", new)
             self._note_spans(hours)
         if "locations" not in self._filled:
             return
@@ -227,10 +232,33 @@ class Staging:
             f" AND (version > 0 OR location_id NOT IN (SELECT location_id {live}))",
         )  # fmt: skip
 
+    @property
+    def _spans(self) -> str:
+        """The staged spans, each once."""
+        return f"{self.table('spans')} FINAL"
+
+    def _new_spans(self) -> str:
+        """Returns the SQL condition that the live table lacks a staged span, or only its operation or status.
+
+        Where it says something else than the staged span, it is left alone: the span was reported twice, and this is
+        what was stored last. It may say so in another slice of the day, as it keeps one row of a span for each day.
+        """
+        (day,) = self.time_range.days()
+        span = "trace_id, span_id"
+        staged = f"SELECT {span} FROM {self.table('spans')}"
+        live = f"FROM spans WHERE toDate(start_time) = '{day}' AND ({span}) {self.globally}IN ({staged})"
+        agrees = [
+            f"(({span}) NOT IN (SELECT {span} {live} AND {column} != '')"
+            f" OR ({span}, {column}) IN (SELECT {span}, {column} {live}))"
+            for column in LATE_COLUMNS
+        ]
+        whole = ", ".join((span, *LATE_COLUMNS))
+        return f"({whole}) NOT IN (SELECT {whole} {live}) AND {' AND '.join(agrees)}"
+
     def _hours_of_spans(self, condition: str) -> set[int]:
         """Returns the hours whose rollups depend on these staged spans."""
         bounds = "intDiv(toUnixTimestamp(start_time), 3600), intDiv(toUnixTimestamp(end_time), 3600)"
-        sql = f"SELECT DISTINCT {bounds} FROM {self.table('spans')} WHERE {condition}"
+        sql = f"SELECT DISTINCT {bounds} FROM {self._spans} WHERE {condition}"
         return rollup_changes.hours_of_spans(self.client.query(sql, parameters=self.time_range.parameters).result_rows)
 
     def _note_spans(self, hours: set[int]) -> None:
