@@ -6,8 +6,9 @@ from clickhouse_connect.driver.client import Client
 
 from jobs.fence import Fence
 from jobs.job import Job, JobError
-from jobs.staging import DELETE, drop_staging, insert_settings
+from jobs.staging import DELETE, insert_settings
 from jobs.time_range import TimeRange
+from jobs.unused_staging import drop_unused_staging
 from sinks.cluster import delete_from, of_all_replicas
 
 _BEGUN = "begun: "
@@ -31,7 +32,7 @@ class Record:
                 f"the unfinished job {self.name} has other arguments ({begun[0]}): "
                 "give another --name, or --restart to forget what it has done"
             )
-        drop_staging(self.client, self.name, self.fence.cluster)  # those of an earlier run
+        drop_unused_staging(self.client, self.name, self.fence.cluster)
         if not begun:
             self._add(_BEGUN + job.arguments)
         return bool(begun)

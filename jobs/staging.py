@@ -24,7 +24,6 @@ from sinks.cluster import (
     ONE_SERVER,
     Cluster,
     delete_from,
-    quoted,
     wait_for_replicas,
 )
 
@@ -47,6 +46,8 @@ _DEFINITIONS = {
 """Of the tables that are not only the columns of the live one."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
+NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
+"""The names of staging tables of all jobs, see `Staging.table`; the group is the beginning of the owner of the lock."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
 
@@ -57,20 +58,6 @@ def insert_settings(cluster: Cluster = ONE_SERVER) -> dict[str, Any]:
     """
     on_cluster = {"parallel_distributed_insert_select": 0} if cluster.name else {}
     return SETTINGS | rollup_changes.insert_settings(cluster) | on_cluster
-
-
-def drop_staging(client: Client, name: str, cluster: Cluster = ONE_SERVER) -> None:
-    """Drops all staging tables of the job of this name, also on other hosts of a cluster."""
-    tables, where = "system.tables", ""
-    if cluster.name:
-        tables = f"clusterAllReplicas({quoted(cluster.name)}, system, tables)"
-        where = f" ON CLUSTER {quoted(cluster.name)}"
-    rows = client.query(
-        f"SELECT DISTINCT name FROM {tables}"
-        " WHERE database = {database:String} AND startsWith(name, {prefix:String})",
-        parameters={"database": client.query("SELECT currentDatabase()").result_rows[0][0], "prefix": _prefix(name)},
-    ).result_rows
-    _drop(client, (str(table) for (table,) in rows), where)
 
 
 @dataclass(frozen=True)
@@ -88,7 +75,7 @@ class Staging:
 
     def table(self, name: str) -> str:
         """Returns the name of a staging table: no other run of the job has it."""
-        return f"{_prefix(self.name)}{self.fence.owner[:8]}_{self.time_range.start_unix_nano // 10**6}_{name}"
+        return f"{prefix(self.name)}{self.fence.owner[:8]}_{self.time_range.start_unix_nano // 10**6}_{name}"
 
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
@@ -129,7 +116,7 @@ class Staging:
 
     def drop(self) -> None:
         """Drops the tables."""
-        _drop(self.client, self._made)
+        drop_tables(self.client, self._made)
         self._made.clear()
 
     def fill_minutes(self, minutes: Iterable[HostMinute]) -> str:
@@ -289,12 +276,13 @@ class Staging:
         )
 
 
-def _drop(client: Client, tables: Iterable[str], where: str = "") -> None:
+def drop_tables(client: Client, tables: Iterable[str], where: str = "") -> None:
     names = list(tables)
     for first in range(0, len(names), _TABLES_AT_ONCE):
         part = ", ".join(names[first : first + _TABLES_AT_ONCE])
         client.command(f"DROP TABLE IF EXISTS {part}{where} SYNC", settings=ON_EVERY_HOST)
 
 
-def _prefix(name: str) -> str:
+def prefix(name: str) -> str:
+    """Returns what the names of the staging tables of a job begin with."""
     return f"job_{name}__"
