@@ -29,6 +29,7 @@ from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.common_pb2 import BatchId
 from sinks import metrics
 from sinks.folders import names, open_folder, write_file
+from sinks.kafka_clock import Now
 from sinks.ranges import MessageRange
 
 _CLEAN_S = 3600.0
@@ -75,11 +76,14 @@ class ArchiveSink:
     keeps_ranges = True
     writes_together = False
 
-    def __init__(self, uri: str, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS) -> None:
+    def __init__(
+        self, uri: str, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS, now: Now = time.time
+    ) -> None:  # fmt: skip
         """`uri`: a folder or a URI, see `open_folder`; `keep_days`: days that are kept; 0: all."""
         self._limits = limits
         self._uri = uri
         self._keep_days = keep_days
+        self._now = now
         self._cleaned = float("-inf")
 
     def check(self) -> None:
@@ -103,10 +107,10 @@ class ArchiveSink:
 
     def idle(self) -> None:
         """Deletes days that are too old."""
-        if not self._keep_days or time.monotonic() - self._cleaned < _CLEAN_S:
+        if not self._keep_days or time.monotonic() - self._cleaned < _CLEAN_S or (now := self._now()) is None:
             return
         self._cleaned = time.monotonic()
-        oldest = f"date={datetime.fromtimestamp(time.time() - self._keep_days * 86_400, timezone.utc):%Y-%m-%d}"
+        oldest = f"date={datetime.fromtimestamp(now - self._keep_days * 86_400, timezone.utc):%Y-%m-%d}"
         folder = open_folder(self._uri)
         for topic in self.topics:
             for day in names(folder, topic):

@@ -26,6 +26,7 @@ from icestream.recent_ids import RecentIds
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.delta import Lake, column_of_days, drop_in_delta, to_delta
+from sinks.kafka_clock import Now
 from sinks.lake_upkeep import compact, delete_old_days
 from sinks.range_commits import RangeRows, blocks, commits, done_before
 from sinks.ranges import MessageRange, message_id
@@ -69,10 +70,12 @@ class ParquetSink:
         storage_options: dict[str, str] | None = None,
         limits: TimeLimits = ANY_LIMITS,
         keep_days: int = 0,
+        now: Now = time.time,
     ) -> None:
         """`keep_days`: days that are kept; 0: all."""
         self._limits = limits
         self._keep_days = keep_days
+        self._now = now
         self._lake = Lake(uri, storage_options)
         self._remembered: dict[str, RecentIds] = {}
         self._compacted = time.monotonic()
@@ -113,13 +116,13 @@ class ParquetSink:
 
     def idle(self) -> None:
         """Joins small files, and deletes old days and files once a day."""
-        now = time.monotonic()
-        if now - self._retained > _RETAIN_S:
-            self._retained = now - _RETAIN_S + _RETRY_S  # if it fails
-            delete_old_days(self._lake, self._keep_days, datetime.now(timezone.utc).date())
-            self._retained = now
-        if now - self._compacted > _COMPACT_S:
-            self._compacted = now
+        begun = time.monotonic()
+        if begun - self._retained > _RETAIN_S and (now := self._now()) is not None:
+            self._retained = begun - _RETAIN_S + _RETRY_S  # if it fails
+            delete_old_days(self._lake, self._keep_days, datetime.fromtimestamp(now, timezone.utc).date())
+            self._retained = begun
+        if begun - self._compacted > _COMPACT_S:
+            self._compacted = begun
             compact(self._lake)
 
     def close(self) -> None:

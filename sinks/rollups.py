@@ -27,6 +27,7 @@ from icestream.rollups import (
 from sinks import metrics, operation_tables
 from sinks.buckets import Bucket, one_by_one, together
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
+from sinks.kafka_clock import Now
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
@@ -86,12 +87,15 @@ class Ages:
 class Rollups:
     """Builds what is due, for as long as the sinks run. Used by one thread."""
 
-    def __init__(self, clients: Clients, operations_s: float = _OPERATIONS_S, request_days: int = 0) -> None:
+    def __init__(
+        self, clients: Clients, operations_s: float = _OPERATIONS_S, request_days: int = 0, now: Now = time.time
+    ) -> None:  # fmt: skip
         """`operations_s`: see _OPERATIONS_S; `request_days`: for how many days all requests are kept
         (sinks/thin_requests.py), 0: as long as other rows."""
         self._clients = clients
         self._operations_s = operations_s
         self._request_days = request_days
+        self._now = now
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""
@@ -109,7 +113,8 @@ class Rollups:
         """
         client = self._clients.get()
         cluster = check(client, self._clients.dsn)
-        ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
+        now = self._now() if now_unix_s is None else now_unix_s
+        ages = Ages.at(client, int(now), cluster) if now is not None else Ages(int(time.time()), 0, 0)
         samples = rows_of_days(client, cluster, "samples")
         traced = rows_of_days(client, cluster, "activity", "entry_spans")
         has_operations = traced or operation_tables.has_span_names(client)
@@ -122,7 +127,7 @@ class Rollups:
                     self._step_level(level, rows, ages, cluster, stop)
                 except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
                     self._failed(error)
-            if self._request_days > 0 and not cluster.name:
+            if self._request_days > 0 and now is not None and not cluster.name:
                 self._thin_requests(ages.now, stop)
         finally:  # also where nothing can be built because the disk is full
             if ages.samples_went:

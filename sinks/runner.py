@@ -16,6 +16,7 @@ from icestream.readiness import GroupWatch
 from icestream.settings import KafkaSettings
 from sinks import metrics
 from sinks.assignment import Assignment
+from sinks.kafka_clock import KafkaClock
 from sinks.migrate import MigrationError
 from sinks.range_writer import RangeWriter, Reject
 from sinks.sink import Sink
@@ -40,8 +41,11 @@ class Runner:
         stop: threading.Event,
         flush_s: float = 1.0,
         flush_bytes: int = 16_000_000,
+        clock: KafkaClock | None = None,
     ) -> None:
+        """`clock`: is told the timestamps of messages."""
         self.sink = sink
+        self._clock = clock or KafkaClock()
         self._settings = settings
         self._reject = reject
         self._stop = stop
@@ -140,6 +144,7 @@ class Runner:
                 self._complain(error)
                 continue
             self._assignment.add(reader, message)
+            self._clock.note(message.timestamp()[1])
             metrics.MESSAGES.labels(self.sink.name, message.topic() or "").inc()
             metrics.BYTES.labels(self.sink.name, message.topic() or "").inc(len(message.value() or b""))
 

@@ -16,6 +16,7 @@ from icestream.settings import SettingError
 from icestream.symcache import SymCaches
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
+from sinks.kafka_clock import KafkaClock
 from sinks.parquet import ParquetSink
 from sinks.range_writer import Reject, Rejected
 from sinks.resolve import ResolveSink
@@ -65,14 +66,15 @@ def start(
 ) -> Running:
     """Starts sinks of the given kinds, by default all that have a destination. `clients`: default: new ones."""
     clients = clients or Clients(settings.clickhouse)
-    runners = [_runner(kind, settings, clients, stop) for kind in kinds or _wanted(settings)]
+    clock = KafkaClock()
+    runners = [_runner(kind, settings, clients, stop, clock) for kind in kinds or _wanted(settings)]
     running = Running(runners, [], {})
     for runner in runners:
         thread = threading.Thread(target=_run, args=(runner, running, stop), name=f"sink {runner.sink.name}")
         running.threads.append(thread)
         thread.start()
     if any(runner.sink.name == "clickhouse" for runner in runners):
-        rollups = Rollups(clients, request_days=settings.request_days)
+        rollups = Rollups(clients, request_days=settings.request_days, now=clock.now)
         running.threads.append(threading.Thread(target=rollups.run, args=(stop,), name="rollups"))
         running.threads[-1].start()
     return running
@@ -83,7 +85,9 @@ def _wanted(settings: SinkSettings) -> list[str]:
     return ["clickhouse", "resolve", *(kind for kind, destination in destinations.items() if destination)]
 
 
-def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading.Event) -> Runner:
+def _runner(
+    kind: str, settings: SinkSettings, clients: Clients, stop: threading.Event, clock: KafkaClock
+) -> Runner:  # fmt: skip
     """Raises SettingError where the settings name no destination."""
     flush_s, flush_bytes = settings.flush_s, _FLUSH_BYTES
     limits = TimeLimits.of(settings)
@@ -94,15 +98,16 @@ def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings))
     elif kind == "parquet":
-        sink = ParquetSink(_destination(settings.parquet, kind), limits=limits, keep_days=settings.parquet_days)
+        destination = _destination(settings.parquet, kind)
+        sink = ParquetSink(destination, limits=limits, keep_days=settings.parquet_days, now=clock.now)
         flush_s = settings.parquet_flush_s
     else:
-        sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits)
+        sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits, clock.now)
         flush_s = settings.parquet_flush_s
     if settings.kafka_in_process:
         # The in-process broker keeps 5 MB a partition; its producers wait at 3 MB that the sinks have not committed.
         flush_bytes = 1_000_000
-    return Runner(sink, settings, _reject(settings, sink.name), stop, flush_s, flush_bytes)
+    return Runner(sink, settings, _reject(settings, sink.name), stop, flush_s, flush_bytes, clock)
 
 
 def _destination(destination: str, kind: str) -> str:
