@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.staging import Staging
+from jobs.staging import BATCHES, Staging
 from jobs.time_range import TimeRange
 from sinks import stored_batches
 
@@ -18,7 +18,7 @@ _KEY = "collector, started_unix_nano, sequence, part"
 def mark_corrections(staging: Staging, time_range: TimeRange, condition: str = "1") -> None:
     """Marks them in ClickHouse. `condition`: SQL on `host_id`, `from_unix_nano` and `to_unix_nano`."""
     staging.change(
-        f"INSERT INTO batches {_marks(staging, condition)}",
+        f"INSERT INTO {BATCHES} {_marks(staging, condition)}",
         f"({_KEY}) NOT IN (SELECT {_KEY} FROM batches"
         f" WHERE kind = '{stored_batches.CORRECTIONS}' AND output = {stored_batches.ALL_OUTPUTS}"
         f" AND (collector, started_unix_nano, sequence) {staging.globally}IN"

@@ -39,7 +39,7 @@ MAX_HASHES = 10_000
 """Hashes in one DELETE: about 210 kB. ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
 _DEFINITIONS = {
     "batches": "ENGINE = StripeLog"
-    " AS SELECT *, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0",
+    " AS SELECT * EXCEPT stored_time, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0",
     # As the live table: a span that was reported several times is the last one.
     "spans": "AS spans ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id)",
 }
@@ -48,6 +48,8 @@ _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
 """The names of staging tables of all jobs, see `Staging.table`; the group is the beginning of the owner of the lock."""
+BATCHES = "batches (* EXCEPT stored_time)"
+"""What to insert rows of batches into, which are stored just then."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
 
@@ -271,7 +273,7 @@ class Staging:
     def mark_stored(self) -> None:
         """Adds the staged batches to `batches`, so that the sink skips their messages from now on."""
         self.change(
-            f"INSERT INTO batches SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}",
+            f"INSERT INTO {BATCHES} SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}",
             self.new_batches(),
         )
 

@@ -16,9 +16,10 @@ DEFAULT_DAYS = 14
 
 
 class _Expiry(NamedTuple):
-    """The age at which a table drops rows, by a column: the days of the retention and some more, or at least some."""
+    """When a table drops a row: the days of the retention and some more, or at least some, after a time of the row."""
 
-    column: str
+    since: str
+    """The time: a column, or another expression of SQL."""
     more_days: int = 0
     least_days: int = 1
 
@@ -27,15 +28,16 @@ class _Expiry(NamedTuple):
         return max(retention_days + self.more_days, self.least_days) if retention_days else 0
 
 
-# A batch must be remembered for as long as Kafka keeps its message; else a consumer that starts again would store it
-# again. Changes of samples must outlive the samples, which wait for their rollups.
+# A batch must be remembered for as long as Kafka keeps its message, however old its rows are; else a consumer that
+# starts again would store it again. A job of an earlier version does not say when it stored it. Changes of samples must
+# outlive the samples, which wait for their rollups.
 _BY_AGE = {
     "trace_samples": _Expiry("time"),
     "activity": _Expiry("start_time"),
     "spans": _Expiry("start_time"),
     "span_operations": _Expiry("start_time"),
     "entry_spans": _Expiry("start_time"),
-    "batches": _Expiry("last_time", least_days=8),
+    "batches": _Expiry("greatest(last_time, stored_time)", least_days=8),
     "dead_letters": _Expiry("time"),
     "sample_changes": _Expiry("start_time", more_days=90),
 }
@@ -92,7 +94,9 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
         days = DEFAULT_DAYS
     if days is not None:
         for table, expiry in _BY_AGE.items():
-            tables.drop_after(table, expiry.column, expiry.days(days))
+            tables.drop_after(table, expiry.since, expiry.days(days))
+    else:  # an earlier version dropped them by another time
+        tables.drop_after("batches", _BY_AGE["batches"].since, tables.kept_days("batches"))
     kept = tables.kept_days("activity") if days is None else days
     for table in _OF_ACTIVITY:  # which a migration may just have made
         tables.drop_after(table, "day", kept + 2 if kept else 0)
@@ -101,7 +105,7 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     all_days = (samples, *of_unit.values())
     longest = max(all_days) if all(all_days) else 0
     for table, expiry in _REFERRED_TO.items():
-        tables.drop_after(table, expiry.column, expiry.days(longest))
+        tables.drop_after(table, expiry.since, expiry.days(longest))
     of_level = {level.name: of_unit[level.unit] for level in LEVELS}
     for level in OPERATION_LEVELS:
         kept = of_unit[level.unit]
@@ -157,11 +161,13 @@ class _Tables:
         """As the function, before any change."""
         return _days(self._created[table][0], level)
 
-    def drop_after(self, table: str, column: str, days: int) -> None:
-        """Makes a table drop rows by the age of a column; 0: never. ClickHouse may rewrite a table for that, so it does
-        nothing if the table does so already."""
-        if self.kept_days(table) != days:
-            self.change(table, f"toDateTime({column}) + INTERVAL {days} DAY" if days else "")
+    def drop_after(self, table: str, since: str, days: int) -> None:
+        """Makes a table drop rows so many days after a time of theirs; 0: never. ClickHouse may rewrite a table for
+        that, so it does nothing if the table does so already."""
+        start = f"toDateTime({since})"
+        by_this = start in self._created[table][0].partition(" TTL ")[2]
+        if self.kept_days(table) != days or (days and not by_this):
+            self.change(table, f"{start} + INTERVAL {days} DAY" if days else "")
 
     def change(self, table: str, ttl: str) -> None:
         create, partitioned = self._created[table]

@@ -81,6 +81,8 @@ def test_everything_comes_back_into_empty_tables_and_is_not_stored_again_by_the_
         stored.client.command(f"TRUNCATE TABLE {table}")
     assert run(stored).batches_added == WINDOWS * 2 * 2
     assert tables(stored.client) == before
+    stored_now = "SELECT countIf(stored_time < now() - 3600) FROM batches"  # by that they are kept
+    assert stored.client.query(stored_now).result_rows == [(0,)]
     stored.sink_again()
     assert tables(stored.client) == before
 

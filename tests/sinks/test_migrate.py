@@ -3,9 +3,11 @@
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
@@ -14,10 +16,12 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.cluster import ONE_SERVER, Cluster, ClusterError, on_cluster
 from sinks.migrate import BREAKS, FOLDER, MigrationError, check, migrate, shown, statements
 from sinks.settings import RollupDays
-from tests.sinks.messages import activity_batch, make_range, sample_batch, stack_batch, tables
+from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+
+NOW = {"mutations_sync": 2}
 
 
 def copy(folder: Path) -> Path:
@@ -214,6 +218,27 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     for days in (-1, 10**6):
         with pytest.raises(MigrationError, match="retention"):
             retention.set_retention(clients.get(), days)
+
+
+def test_a_batch_of_old_data_is_remembered_from_when_it_was_stored(clients: Clients, client: Client) -> None:
+    retention.set_retention(client, 14)
+    sink, batch = ClickHouseSink(clients), tables(SAMPLES, sample_batch(1))
+    assert time.time() - 60 * 86_400 > START_MS / 1000
+    sink.write(make_range(SAMPLES, [batch], first=1))
+    client.command("OPTIMIZE TABLE batches FINAL")
+    sink.write(make_range(SAMPLES, [batch], first=2, nonce="1" * 12))
+    assert client.query("SELECT sum(count) FROM samples").result_rows == [(5,)]
+    client.command("ALTER TABLE batches UPDATE stored_time = stored_time - 15 * 86400 WHERE 1", settings=NOW)
+    client.command("ALTER TABLE batches MATERIALIZE TTL", settings=NOW)
+    client.command("OPTIMIZE TABLE batches FINAL")
+    assert client.query("SELECT count() FROM batches").result_rows == [(0,)]
+
+
+def test_tables_that_dropped_batches_by_the_time_of_their_rows_do_so_no_more(client: Client) -> None:
+    client.command("ALTER TABLE batches MODIFY TTL toDateTime(last_time) + INTERVAL 14 DAY")  # as earlier versions did
+    retention.set_retention(client, None)
+    [[create]] = client.query("SHOW CREATE TABLE batches").result_rows
+    assert "TTL toDateTime(greatest(last_time, stored_time)) + toIntervalDay(14)" in create
 
 
 def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clients) -> None:
