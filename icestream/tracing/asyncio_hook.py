@@ -1,6 +1,7 @@
 """Switches a thread to the context of each asyncio callback, and of each function that `to_thread` passes to it.
 
-A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds. Before and after it
+A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds, unless that has ended:
+a connection keeps the `contextvars.Context` of the request that opened it, and serves others later. Before and after it
 the thread is in the context in which the loop was started. This is mostly none, because the loop's own work belongs to
 no request.
 
@@ -8,13 +9,13 @@ uvloop calls back in machine code, but is handed every step of a task by `call_s
 protocols are not. Under other event loops, coroutines are in no context, rather than in one that may be another's.
 """
 
+import contextvars
 import functools
 import sys
 from collections.abc import Callable
-from contextvars import Context
 from typing import Any
 
-from icestream.tracing.threads import context_of_task, enter, local, this_thread
+from icestream.tracing.threads import Context, context_of_task, enter, local, this_thread, unless_ended
 
 
 def _no_loop() -> object:
@@ -93,6 +94,8 @@ def _run_in_context(original: Callable[[Any], None]) -> Callable[[Any], None]:
     def _run(self: Any) -> None:
         thread = local.thread
         context = self._context.get(get)
+        if context is not None and context.ended:
+            context = None
         if thread is None:
             if context is None:
                 original(self)
@@ -108,13 +111,15 @@ def _run_in_context(original: Callable[[Any], None]) -> Callable[[Any], None]:
         finally:
             thread = local.thread  # another one where the callback forked
             if thread is not None and thread.context is not outer:
-                thread.switch(outer)
+                thread.switch(unless_ended(outer))
 
     return _run
 
 
 def _call_in_context(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call_soon(self: Any, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
+    def call_soon(
+        self: Any, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> Any:
         return original(self, _called, callback, *args, context=context)
 
     return call_soon
@@ -129,7 +134,7 @@ def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_in_executor(self: Any, executor: Any, func: Any, *args: Any) -> Any:
         if isinstance(func, functools.partial):
             context = getattr(func.func, "__self__", None)  # to_thread hands over partial(context.run, function, ...)
-            if isinstance(context, Context):
+            if isinstance(context, contextvars.Context):
                 func = functools.partial(_run_carried, context.get(context_of_task), func)
         return original(self, executor, func, *args)
 
@@ -143,8 +148,9 @@ def _carry_to_worker(original: Callable[..., Any]) -> Callable[..., Any]:
     return run_sync
 
 
-def _run_carried(context: bytes | None, func: Callable[..., Any], *args: Any) -> Any:
+def _run_carried(context: Context | None, func: Callable[..., Any], *args: Any) -> Any:
     """Also carries no context: `func` may leave the thread in one, as the step of a generator does."""
+    context = unless_ended(context)
     outer = local.thread.context if local.thread is not None else None
     if context is not outer:
         enter(context)
@@ -152,15 +158,16 @@ def _run_carried(context: bytes | None, func: Callable[..., Any], *args: Any) ->
         return func(*args)
     finally:
         if local.thread is not None and local.thread.context is not outer:
-            local.thread.switch(outer)
+            local.thread.switch(unless_ended(outer))
 
 
 def _return_from_eager_task(original: Callable[..., Any]) -> Callable[..., Any]:
     def create_task(self: Any, *args: Any, **kwargs: Any) -> Any:
         task = original(self, *args, **kwargs)
         thread = local.thread  # an eager task has run its first step, maybe into a span of its own
-        if thread is not None and thread.context is not context_of_task.get() and followed():
-            thread.switch(context_of_task.get())
+        context = unless_ended(context_of_task.get())
+        if thread is not None and thread.context is not context and followed():
+            thread.switch(context)
         return task
 
     return create_task

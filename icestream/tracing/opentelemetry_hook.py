@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
 from icestream.tracing.span import MOST_NAME
-from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, Thread, context_of_task, this_thread
+from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, Thread, context_of_task, this_thread, unless_ended
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OtelContext
@@ -24,7 +24,15 @@ _ENTRY = "_icestream_entry"
 class _SpanContext(Context):
     """The record of a span. Frameworks rename the entry span when they have found the route."""
 
+    span: Any = None
     entry: Any = None
+    """None: not known, because the request is not sampled here."""
+
+    @property
+    def ended(self) -> bool:
+        if self.entry is None:
+            return super().ended
+        return not (self.entry.is_recording() or self.span.is_recording())
 
     @property
     def operation(self) -> str:
@@ -35,11 +43,14 @@ class Token:
     """What `attach` returns: OpenTelemetry's own token, and ours. `outer`: the thread and the context that it was in,
     if that is not the one above: `contextvars.Context.run` changes that alone."""
 
-    __slots__ = ("ours", "outer", "theirs")
+    __slots__ = ("ours", "outer", "record", "theirs")
 
-    def __init__(self, theirs: Any, ours: Any, outer: tuple[Thread, bytes | None] | None) -> None:
+    def __init__(
+        self, theirs: Any, ours: Any, record: "_SpanContext | None", outer: tuple[Thread, Context | None] | None
+    ) -> None:
         self.theirs = theirs
         self.ours = ours
+        self.record = record
         self.outer = outer
 
     def __getattr__(self, name: str) -> Any:
@@ -71,24 +82,28 @@ class Hook:
             return theirs
         self.equip()
         record = self._record(context)
-        thread = this_thread()
-        outer = None if thread.context is context_of_task.get() else (thread, thread.context)
+        thread, above = this_thread(), context_of_task.get()
+        if record is not None and above is not None and above[:16] == record[:16] and not above.ended:
+            record.outermost = above if above.outermost is None else above.outermost
+        outer = None if thread.context is above else (thread, thread.context)
         ours = context_of_task.set(record)
         thread.switch(record if followed() else None)
-        return Token(theirs, ours, outer)
+        return Token(theirs, ours, record, outer)
 
     def detach(self, token: Any) -> None:
         """In place of the runtime context's own."""
         if not isinstance(token, Token):
             self._detach(token)
             return
+        if token.record is not None:
+            token.record.left = True
         try:
             self._detach(token.theirs)
             context_of_task.reset(token.ours)
         finally:  # ValueError: detached in another context than it was attached in
             thread = this_thread()
             above = context_of_task.get() if token.outer is None or token.outer[0] is not thread else token.outer[1]
-            thread.switch(above if followed() else None)
+            thread.switch(unless_ended(above) if followed() else None)
 
     def equip(self) -> None:
         """Adds our span processor to the global tracer provider, once there is one that takes it.
@@ -114,7 +129,7 @@ class Hook:
                 self._service = service
                 self.tell_service()
 
-    def _record(self, context: "OtelContext") -> bytes | None:
+    def _record(self, context: "OtelContext") -> _SpanContext | None:
         """Returns the thread record of the span in the context, or None if it has no valid span."""
         current = self._trace.get_current_span(context)
         span = current.get_span_context()
@@ -125,7 +140,7 @@ class Hook:
         entry = _entry_of(current)
         if entry is not None:
             record.entry_span_id = entry.context.span_id.to_bytes(8, "big")
-            record.entry = entry
+            record.span, record.entry = current, entry
         return record
 
 

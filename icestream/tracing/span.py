@@ -2,12 +2,12 @@
 
 import itertools
 import os
-from contextvars import Token
+import time
 from types import TracebackType
 from typing import Self
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, local, this_thread
+from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, local, this_thread, unless_ended
 
 MOST_NAME = 256
 """Characters of a name that are kept."""
@@ -40,7 +40,7 @@ class span:
     It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
 
-    __slots__ = ("_caller", "_context", "_outer", "_parent", "_span", "_start", "_token", "_trace", "name")
+    __slots__ = ("_above", "_caller", "_context", "_entered", "_outer", "_span", "_start", "_trace", "name")
 
     # A request may enter thousands of spans a second, so this takes few steps and calls (`benchmarks/tracing.py`).
     def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
@@ -49,7 +49,7 @@ class span:
         self._context = Context(trace + own + b"\x01\x01\x00\x00")
         self.name = name
         self._caller = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
-        self._token: Token[bytes | None] | None = None
+        self._entered = False
 
     @property
     def trace_id(self) -> str:
@@ -64,36 +64,41 @@ class span:
     def __enter__(self) -> Self:
         if Limits.rows:
             context = self._context
-            above = self._parent = context_of_task.get()
-            if above is not None and above[:16] == self._trace and isinstance(above, Context):
+            above = self._above = context_of_task.get()
+            if above is not None and above[:16] == self._trace:
                 context.entry_span_id, context.entry_name = above.entry_span_id, above.operation
+                if not above.ended:
+                    context.outermost = above if above.outermost is None else above.outermost
             else:
                 context.entry_span_id, context.entry_name = self._span, str(self.name)[:MOST_NAME]
-            self._token = context_of_task.set(context)
+            context_of_task.set(context)
             thread = local.thread or this_thread()
             # The thread may be in another context than the one above: `Context.run` changes that alone.
-            self._outer = None if thread.context is above else (thread, thread.context)
+            self._outer = thread.context
             self._start = thread.switch(context if followed() else None)
+            self._entered = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._token is None:
+        if not self._entered:
             return
-        above = parent = self._parent
-        try:
-            context_of_task.reset(self._token)
-        except ValueError:  # left in another context than it was entered in: a generator closed elsewhere
-            parent = context_of_task.get()
-        self._token = None
+        self._entered = False
+        context, above = self._context, self._above
+        context.left = True
+        # A generator may be closed in another task or thread than it was entered in, or after another generator began.
+        if context_of_task.get() is context:
+            context_of_task.set(unless_ended(above))
         thread = local.thread or this_thread()
-        if self._outer is not None and self._outer[0] is thread:
-            parent = self._outer[1]
-        end = thread.switch(parent if followed() else None)
+        current = thread.context
+        if current is context or (current is not None and current.ended):
+            end = thread.switch(unless_ended(self._outer))
+        else:
+            end = time.monotonic_ns()
         if len(thread.spans) < Limits.spans:  # as Thread.end_span, without a call
             parent_id = above[16:24] if above is not None and above[:16] == self._trace else self._caller
-            flags = ENTRY if self._context.entry_span_id == self._span else 0
+            flags = ENTRY if context.entry_span_id == self._span else 0
             if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
                 flags |= ERROR
             name = str(self.name)[:MOST_NAME]  # applications pass None where they have no name

@@ -26,14 +26,31 @@ class Context(bytes):
     entry_span_id: bytes = b""
     """The first span of the request in this process; b"": not known."""
     entry_name: str = ""
+    outermost: "Context | None" = None
+    """The context of the request that this one is within; None: it is within no other one."""
+    left = False
+    """Whether its span was left."""
 
     @property
     def operation(self) -> str:
         """Name of the entry span when its activity is sent; "": not known."""
         return self.entry_name
 
+    @property
+    def ended(self) -> bool:
+        """Whether its request has ended: the span of the outermost context was left.
 
-Open = tuple[bytes, int, int]
+        Python goes on to hand an ended context to callbacks of a connection that the request opened, for example.
+        """
+        return self.left if self.outermost is None else self.outermost.ended
+
+
+def unless_ended(context: "Context | None") -> "Context | None":
+    """Returns the context, or None if its request has ended."""
+    return None if context is None or context.ended else context
+
+
+Open = tuple[Context, int, int]
 """Context, monotonic clock and thread CPU clock at its start."""
 
 SpanEnd = tuple[bytes, bytes, bytes, str, int, int, int]
@@ -48,10 +65,10 @@ ALL_INTERVALS = 200_000
 MOST_SPANS = 10_000
 FEWEST = 100
 
-context_of_task: ContextVar[bytes | None] = ContextVar("icestream_context", default=None)
+context_of_task: ContextVar[Context | None] = ContextVar("icestream_context", default=None)
 """The context that the running code belongs to; asyncio gives every task its own."""
 
-_SWITCHING: Open = (b"", 0, 0)
+_SWITCHING: Open = (Context(), 0, 0)
 """Held in place of the open interval while it changes."""
 
 _monotonic_ns, _thread_time_ns = time.monotonic_ns, time.thread_time_ns
@@ -118,7 +135,7 @@ class Thread:
         slot.value = None
         self.tid = threading.get_native_id()
         self.cpu_clock = _cpu_clock()
-        self.context: bytes | None = None
+        self.context: Context | None = None
         self.opened: Open | None = None
         self.rows: list[bytes | int] = []
         self.spans: list[SpanEnd] = []
@@ -127,7 +144,7 @@ class Thread:
         self.ended = False
         self.cut: tuple[int, int, int] | None = None  # start of what was cut, and the clocks up to which it is sent
 
-    def switch(self, context: bytes | None) -> int:
+    def switch(self, context: Context | None) -> int:
         """Leaves the context this thread is in for another, or for none. Returns the monotonic clock.
 
         The record shows a context only while the clock is in its interval. A call from within a call (a signal
@@ -245,7 +262,7 @@ def this_thread() -> Thread:
     return thread
 
 
-def enter(context: bytes | None) -> int:
+def enter(context: Context | None) -> int:
     """Switches the calling thread to a context, or to none. Returns the monotonic clock in ns."""
     return (local.thread or this_thread()).switch(context)
 
@@ -257,8 +274,9 @@ def forked() -> None:
     if local.thread is not None:
         local.thread.slot.value = None
         local.thread = None
-    if context_of_task.get() is not None:
-        enter(context_of_task.get())
+    context = unless_ended(context_of_task.get())
+    if context is not None:
+        enter(context)
 
 
 def _cpu_clock() -> int | None:

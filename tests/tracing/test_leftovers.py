@@ -1,15 +1,18 @@
 """A thread is in no request longer than the request's own code runs on it."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
 import anyio
 import pytest
 import trio
+import uvloop
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from icestream import tracing
 from icestream.tracing.threads import local
@@ -55,6 +58,99 @@ def test_a_generator_run_step_by_step_on_worker_threads_leaves_none_in_its_span(
             assert {await run(trace_of_thread) for _ in range(10)} == {""}
 
     asyncio.run(steps())
+
+
+def of_opentelemetry(sampler: Sampler) -> contextlib.AbstractContextManager[object]:
+    return TracerProvider(sampler=sampler).get_tracer("test").start_as_current_span("GET /a")
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    "request_of",
+    [lambda: tracing.span(OTHER), lambda: of_opentelemetry(ALWAYS_ON), lambda: of_opentelemetry(ALWAYS_OFF)],
+    ids=["by hand", "OpenTelemetry", "OpenTelemetry, not sampled"],
+)
+def test_a_connection_works_no_longer_for_the_request_that_opened_it(
+    run: Callable[[Coroutine[None, None, None]], None],
+    request_of: Callable[[], contextlib.AbstractContextManager[object]],
+) -> None:
+    seen: list[str] = []
+
+    class Connection(asyncio.Protocol):
+        def data_received(self, _: bytes) -> None:
+            seen.append(trace_of_thread())
+            self.answered.set()
+
+        async def ask(self, transport: asyncio.Transport) -> None:
+            self.answered = asyncio.Event()
+            transport.write(b"question")
+            await self.answered.wait()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while read := await reader.read(100):
+            writer.write(read)
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        loop, (_, port) = asyncio.get_running_loop(), server.sockets[0].getsockname()
+        with request_of():
+            with tracing.span(OTHER):  # one within the request is over earlier
+                transport, connection = await loop.create_connection(Connection, "127.0.0.1", port)
+            await connection.ask(transport)
+        with tracing.span(TRACE):
+            await connection.ask(transport)
+        await connection.ask(transport)
+        transport.close()
+        server.close()
+
+    run(main())
+    assert seen[1:] == ["", ""]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_task_that_outlives_its_request_works_for_none_except_in_spans_of_its_own(
+    run: Callable[[Coroutine[None, None, None]], None],
+) -> None:
+    async def outlives(ended: asyncio.Event) -> None:
+        await asyncio.sleep(0)
+        assert trace_of_thread() == OTHER
+        await ended.wait()
+        assert trace_of_thread() == ""
+        with tracing.span(OTHER):
+            await asyncio.sleep(0)
+            assert trace_of_thread() == OTHER
+            assert await asyncio.to_thread(trace_of_thread) == OTHER
+        assert trace_of_thread() == ""
+        assert await asyncio.to_thread(trace_of_thread) == ""
+        assert await anyio.to_thread.run_sync(trace_of_thread) == ""
+
+    async def main() -> None:
+        ended = asyncio.Event()
+        with tracing.span(OTHER):
+            with tracing.span(OTHER):
+                task = asyncio.create_task(outlives(ended))
+            await asyncio.sleep(0.01)
+        ended.set()
+        await task
+
+    run(main())
+
+
+def test_generators_that_take_turns_leave_the_thread_in_the_span_that_is_open() -> None:
+    def piece(trace_id: str) -> Iterator[None]:
+        with tracing.span(trace_id):
+            yield
+
+    one, other = piece(TRACE), piece(OTHER)
+    next(one)
+    next(other)
+    one.close()  # type: ignore[attr-defined]
+    assert trace_of_thread() == OTHER
+    other.close()  # type: ignore[attr-defined]
+    assert trace_of_thread() == ""
+    assert by_hand() == OTHER
+    assert trace_of_thread() == ""
 
 
 def test_coroutines_of_trio_are_in_no_context_rather_than_in_anothers() -> None:
