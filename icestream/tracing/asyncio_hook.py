@@ -29,18 +29,21 @@ _modules = sys.modules
 
 
 def install() -> None:
-    """Patches asyncio's `Handle._run` and the loops' `run_in_executor`, from 3.12 on `create_task` as well; and, where
-    they are installed, uvloop's `call_soon` and `call_soon_threadsafe`, and anyio's `to_thread.run_sync`.
+    """Patches asyncio's `Handle._run` and the loops' `run_in_executor`, from 3.12 on `create_task` as well; the work
+    items of thread pools; and, where they are installed, uvloop's `call_soon` and `call_soon_threadsafe`, and anyio's
+    `to_thread.run_sync`.
     """
     global _running_loop, _followed_loops
     import asyncio
     import asyncio.base_events
     import asyncio.events
+    import concurrent.futures.thread
 
     if _undo:
         return
     _running_loop, _followed_loops = asyncio._get_running_loop, (asyncio.base_events.BaseEventLoop,)
     _patch(asyncio.events.Handle, "_run", _run_in_context)
+    _patch(concurrent.futures.thread._WorkItem, "run", _leave_ended)
     try:
         import uvloop
     except ImportError:
@@ -128,6 +131,16 @@ def _call_in_context(original: Callable[..., Any]) -> Callable[..., Any]:
 def _called(callback: Callable[..., Any], *args: Any) -> None:
     """Runs a callback of uvloop, which has already set the callback's `contextvars.Context`."""
     _run_carried(context_of_task.get(), callback, *args)
+
+
+def _leave_ended(original: Callable[..., None]) -> Callable[..., None]:
+    def run(self: Any, *args: Any) -> None:
+        thread = local.thread  # an earlier item may have entered a span that was left on another thread
+        if thread is not None and thread.context is not None and thread.context.ended:
+            thread.switch(None)
+        original(self, *args)
+
+    return run
 
 
 def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -137,6 +137,18 @@ def test_a_task_that_outlives_its_request_works_for_none_except_in_spans_of_its_
     run(main())
 
 
+def test_a_span_left_on_another_thread_than_it_was_entered_on_leaves_neither_in_it() -> None:
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for _ in range(2):
+            span = tracing.span(TRACE)
+            one.submit(span.__enter__).result()
+            assert one.submit(trace_of_thread).result() == TRACE
+            other.submit(span.__exit__, None, None, None).result()
+            assert other.submit(trace_of_thread).result() == ""
+            assert one.submit(trace_of_thread).result() == ""
+            assert one.submit(by_hand).result() == OTHER
+
+
 def test_generators_that_take_turns_leave_the_thread_in_the_span_that_is_open() -> None:
     def piece(trace_id: str) -> Iterator[None]:
         with tracing.span(trace_id):
