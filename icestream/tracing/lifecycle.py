@@ -6,7 +6,7 @@ import mmap
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icestream.tracing import asyncio_hook, threads
 from icestream.tracing.endings import at_end
@@ -49,6 +49,7 @@ class _Tracing:
         self.hook: Hook | None = None
         self.service_given = False
         self.at_fork = False
+        self.at_uwsgi_fork = False
         self.pid = 0
 
 
@@ -70,7 +71,7 @@ def start(service: str | None = None, socket: str | None = None) -> None:
         path = socket or os.environ.get("ICESTREAM_ACTIVITY_SOCKET") or DEFAULT_SOCKET
         sender = _tracing.sender = Sender(path, configured or program())
         _load_slots()
-        registry.adding, registry.added, registry.wake = _notice_fork, sender.run, sender.wake
+        registry.adding, registry.added, registry.wake = _prepare_thread, sender.run, sender.wake
         _tracing.pid = os.getpid()
         registry.set_limits(True)
         asyncio_hook.install()
@@ -170,8 +171,25 @@ def _publish_process() -> None:
         _tracing.process_context = process_context.publish(_tracing.sender.service, _tracing.slots is not None)
 
 
+def _prepare_thread() -> None:
+    """Runs before a thread is in a context for the first time. Makes up for forks in C, which Python does not know of.
+
+    uWSGI calls its hook in each worker, which may go on with a thread that its master had in a context.
+    """
+    _notice_fork()
+    uwsgi: Any = sys.modules.get("uwsgi")  # the program itself: it has the module once it loads an application
+    if uwsgi is not None and not _tracing.at_uwsgi_fork:
+        _tracing.at_uwsgi_fork = True
+        others = getattr(uwsgi, "post_fork_hook", _nothing)
+
+        def hook() -> None:
+            _notice_fork()
+            others()
+
+        uwsgi.post_fork_hook = hook
+
+
 def _notice_fork() -> None:
-    """Makes up for a fork that Python does not know of: uWSGI forks in C."""
     if os.getpid() != _tracing.pid:
         _forked()
 
@@ -215,4 +233,4 @@ def program() -> str:
 
 
 def _nothing() -> None:
-    """Takes the place of the sender's functions while tracing is off."""
+    """Takes the place of a function that is not there: the sender's while tracing is off, or a hook."""

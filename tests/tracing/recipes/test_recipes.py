@@ -114,7 +114,9 @@ def test_fastapi(listener: Listener, more: list[str]) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("more", [[], ["--lazy-apps"]], ids=["uwsgi", "uwsgi --lazy-apps"])
+@pytest.mark.parametrize(
+    "more", [[], ["--py-call-osafterfork"], ["--py-call-osafterfork", "--lazy-apps"]], ids=" ".join
+)
 def test_uwsgi(listener: Listener, more: list[str]) -> None:
     """uWSGI is a program in C with Python in it, and forks in C. It is built here once, which takes a minute."""
     built = Path(sys.prefix) / "uwsgi"
@@ -123,16 +125,7 @@ def test_uwsgi(listener: Listener, more: list[str]) -> None:
         subprocess.run([*pip, "--target", built, "--constraint", ROOT / "constraints.txt", "uwsgi"], check=True)
     command = [
         *("opentelemetry-instrument", "uwsgi", "--home", sys.prefix, "--http", "127.0.0.1:{port}"),
-        *(
-            "--enable-threads",
-            "--py-call-osafterfork",
-            "--master",
-            "--processes",
-            "2",
-            "--need-app",
-            "--disable-logging",
-            "--die-on-term",
-        ),
+        *("--enable-threads", "--master", "--processes", "2", "--need-app", "--disable-logging", "--die-on-term"),
         *("--wsgi-file", "flask_shop.py", "--callable", "app", *more),
     ]
     _serve(command, listener, ["checkout"], PATH=f"{built}/bin:{BIN}:{os.environ['PATH']}")
