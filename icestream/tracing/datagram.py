@@ -47,6 +47,7 @@ class Columns(NamedTuple):
 class Datagram(NamedTuple):
     content: bytes
     intervals: int
+    spans: int
     dropped: int  # dropped intervals that it reports
 
 
@@ -64,7 +65,7 @@ def _fitting(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd
     content = _pack(service, pid, columns, spans, dropped)
     rows = max(len(columns.tid), len(spans))
     if len(content) < MOST_BYTES or rows <= 1:
-        yield Datagram(content, len(columns.tid), dropped)
+        yield Datagram(content, len(columns.tid), len(spans), dropped)
         return
     middle = rows // 2
     yield from _fitting(service, pid, columns.rows(0, middle), spans[:middle], dropped)

@@ -35,6 +35,7 @@ class Status(NamedTuple):
     opentelemetry: bool
     sent_intervals: int
     dropped_intervals: int
+    dropped_spans: int
 
 
 class _Tracing:
@@ -114,6 +115,7 @@ def status() -> Status:
             opentelemetry=_tracing.hook is not None,
             sent_intervals=sender.sent if sender else 0,
             dropped_intervals=sender.dropped if sender else 0,
+            dropped_spans=sender.dropped_spans if sender else 0,
         )
 
 

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections import deque
+from typing import NamedTuple
 
 from icestream.tracing.datagram import MOST_NAME_BYTES, Columns, Datagram, datagrams
 from icestream.tracing.threads import WIDTH, SpanEnd, Thread, registry
@@ -31,6 +32,7 @@ class Sender:
         self.service = service
         self.sent = 0  # intervals
         self.dropped = 0  # intervals
+        self.dropped_spans = 0
         self._unreported = 0
         self._waiting: deque[tuple[float, Datagram]] = deque()
         self._waiting_bytes = 0
@@ -69,7 +71,7 @@ class Sender:
         if self._socket is not None:
             self._socket.close()
         self._waiting.clear()
-        self._waiting_bytes = self._unreported = self.sent = self.dropped = 0
+        self._waiting_bytes = self._unreported = self.sent = self.dropped = self.dropped_spans = 0
         self._begin()
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class Sender:
             self._bell.acquire(timeout=PERIOD_SECONDS)
             self._flush_whatever_comes()
         self._flush_whatever_comes()  # what came while it was asked to close
-        if any(datagram.intervals for _, datagram in self._waiting):
+        if any(datagram.intervals or datagram.spans for _, datagram in self._waiting):
             self._warn()
         if self._socket is not None:
             self._socket.close()
@@ -97,9 +99,10 @@ class Sender:
             _LOG.exception("activity was lost")
 
     def _flush(self) -> None:
-        columns, spans, dropped = _collect()
+        columns, spans, dropped, dropped_spans = _collect()
         self._unreported += dropped
         self.dropped += dropped
+        self.dropped_spans += dropped_spans
         now = time.monotonic()
         if columns.tid or spans or self._unreported or now - self._last > HELLO_SECONDS:
             self._last = now
@@ -108,6 +111,7 @@ class Sender:
                 made = list(datagrams(service, os.getpid(), columns, spans, self._unreported))
             except Exception:
                 self.dropped += len(columns.tid)
+                self.dropped_spans += len(spans)
                 self._unreported += len(columns.tid)
                 raise
             self._unreported = 0
@@ -127,9 +131,12 @@ class Sender:
         return datagram
 
     def _give_up(self, datagram: Datagram) -> None:
-        if datagram.intervals:  # first: who reads in the status that activity is lost finds why in the log
+        if (
+            datagram.intervals or datagram.spans
+        ):  # first: who reads in the status that activity is lost finds why in the log
             self._warn()
         self.dropped += datagram.intervals
+        self.dropped_spans += datagram.spans
         self._unreported += datagram.intervals + datagram.dropped
 
     def _warn(self) -> None:
@@ -165,11 +172,19 @@ def why_unheard(path: str) -> str:
     return ""
 
 
-def _collect() -> tuple[Columns, list[SpanEnd], int]:
-    """Returns everything that threads have to send, and the number of intervals that they dropped."""
+class _Collected(NamedTuple):
+    """Everything that threads have to send, and how much they dropped."""
+
+    columns: Columns
+    spans: list[SpanEnd]
+    dropped: int  # intervals
+    dropped_spans: int
+
+
+def _collect() -> _Collected:
     columns = Columns([], [], [], [], [], [])
     spans: list[SpanEnd] = []
-    dropped = 0
+    dropped = dropped_spans = 0
     gone: set[Thread] = set()
     with registry.lock:
         threads = list(registry.threads)
@@ -185,13 +200,14 @@ def _collect() -> tuple[Columns, list[SpanEnd], int]:
         columns.end_cpu.extend(rows[4::WIDTH])  # type: ignore[arg-type]
         columns.tid.extend([thread.tid] * (len(rows) // WIDTH))
         spans += thread.take_spans()
-        lost = thread.dropped
+        lost, lost_spans = thread.dropped, thread.dropped_spans
         dropped += lost - thread.reported
-        thread.reported = lost
+        dropped_spans += lost_spans - thread.reported_spans
+        thread.reported, thread.reported_spans = lost, lost_spans
         if ended:
             gone.add(thread)
     if gone:
         with registry.lock:
             registry.threads = [thread for thread in registry.threads if thread not in gone]
     registry.share_limits()
-    return columns, spans, dropped
+    return _Collected(columns, spans, dropped, dropped_spans)

@@ -103,6 +103,8 @@ class span:
                 flags |= ERROR
             name = str(self.name)[:MOST_NAME]  # applications pass None where they have no name
             thread.spans.append((self._trace, self._span, parent_id, name, self._start, end, flags))
+        elif Limits.spans:
+            thread.dropped_spans += 1
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

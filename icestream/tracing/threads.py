@@ -121,9 +121,11 @@ class Thread:
         "cpu_clock",
         "cut",
         "dropped",
+        "dropped_spans",
         "ended",
         "opened",
         "reported",
+        "reported_spans",
         "rows",
         "slot",
         "spans",
@@ -139,8 +141,8 @@ class Thread:
         self.opened: Open | None = None
         self.rows: list[bytes | int] = []
         self.spans: list[SpanEnd] = []
-        self.dropped = 0
-        self.reported = 0  # of the dropped; the sending thread's
+        self.dropped = self.dropped_spans = 0
+        self.reported = self.reported_spans = 0  # of the dropped; the sending thread's
         self.ended = False
         self.cut: tuple[int, int, int] | None = None  # start of what was cut, and the clocks up to which it is sent
 
@@ -182,11 +184,14 @@ class Thread:
         """Remembers a span that ended."""
         if len(self.spans) < Limits.spans:
             self.spans.append(span)
+        elif Limits.spans:
+            self.dropped_spans += 1
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to take now, although the thread still runs."""
-        return not (self.rows or self.opened or self.spans or self.ended or self.dropped != self.reported)
+        all_reported = self.dropped == self.reported and self.dropped_spans == self.reported_spans
+        return all_reported and not (self.rows or self.opened or self.spans or self.ended)
 
     def take(self) -> list[bytes | int]:
         """Returns the finished rows and the part of the open one until now, WIDTH values for each row in one list."""

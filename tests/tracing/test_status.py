@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 
 from icestream import tracing
-from icestream.tracing import sender
+from icestream.tracing import sender, threads
+from tests.tracing.test_opentelemetry import tracer
 from tests.tracing.traced import TRACE, Listener, burn
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
+
+__all__ = ["tracer"]
 
 
 def test_the_status_says_whether_a_collector_listens_now(tmp_path: Path) -> None:
@@ -59,6 +63,40 @@ def test_lost_activity_is_logged_once(
         tracing.stop()
     (message,) = said(caplog)
     assert message.startswith(f"activity is lost: no collector listens on {tmp_path}/nobody.sock")
+
+
+def test_spans_that_nobody_heard_of_are_counted_and_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tracer: trace.Tracer
+) -> None:
+    monkeypatch.setattr(sender, "MOST_WAITING_SECONDS", 0.01)
+    tracing.start(service="tested", socket=str(tmp_path / "nobody.sock"))
+    try:
+        for _ in range(2):
+            dropped = tracing.status().dropped_spans
+            for _ in range(3):
+                tracer.start_span("no thread works for it").end()
+            wait_until(lambda dropped=dropped: tracing.status().dropped_spans == dropped + 3)  # type: ignore[misc]
+            assert tracing.status().dropped_intervals == 0
+            assert len(said(caplog)) == 1
+    finally:
+        tracing.stop()
+
+
+def test_spans_beyond_the_limit_of_a_thread_are_counted(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, tracer: trace.Tracer
+) -> None:
+    monkeypatch.setattr(sender, "PERIOD_SECONDS", PATIENCE_S)
+    tracing.start(service="tested", socket=listener.path)
+    try:
+        monkeypatch.setattr(threads.Limits, "spans", 10)
+        for _ in range(20):
+            with tracing.span(TRACE), tracer.start_as_current_span("inner"):
+                pass
+        threads.registry.wake()
+        wait_until(lambda: tracing.status().dropped_spans == 30)
+    finally:
+        tracing.stop()
+    assert len(listener.take().spans) == 10
 
 
 def test_nothing_is_logged_if_nothing_was_lost(
