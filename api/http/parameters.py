@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 
 from api.errors import bad_request
-from api.queries.sample_spans import check_span_ids
+from api.queries.sample_spans import check_ids
 from api.queries.selection import Selection
 from api.queries.selector import MAX_LENGTH, Matcher, SelectorError, parse
 from api.queries.time_range import TimeRange
@@ -71,7 +71,7 @@ def parse_selector(text: str, name: str = "selector") -> tuple[Matcher, ...]:
     """The matchers of the parameter `name`. Raises ApiError."""
     try:
         matchers = parse(text)
-        check_span_ids(matchers)
+        check_ids(matchers)
     except SelectorError as error:
         raise bad_request(
             "bad_selector", f"{name}: {error}", 'for example {service="checkout", version=~"1\\\\.4.*"}'

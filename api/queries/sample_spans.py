@@ -10,6 +10,7 @@ from api.queries.selector import Matcher, SelectorError
 from api.queries.time_range import TimeRange
 from icestream.span_operations import SPAN_NAME, has_rows
 
+TRACE_ID = "trace_id"
 SPAN_ID = "span_id"
 """SPAN_ID and SPAN_NAME select by the span of a sample. Senders may give their series a label `span_name` as well."""
 REQUEST_LABELS = (OPERATION, SPAN_NAME, SPAN_ID)
@@ -20,11 +21,17 @@ NAME_OR_LABEL = "if(name != '', name, label)"
 _HEX_OF_SPAN = "if(span_id = toFixedString('', 8), '', lower(hex(span_id)))"
 _SPAN_ID = re.compile(r"[0-9a-f]{16}")
 _NO_SPAN = "0" * 16
+_HOW_TO_SELECT_TRACES = (
+    "GET /api/v1/traces/{trace_id}/cpu is about one trace; POST /api/v1/merge takes a list of trace_ids, and the"
+    " Pyroscope API a traceIdSelector"
+)
 
 
-def check_span_ids(matchers: Iterable[Matcher]) -> None:
-    """Raises SelectorError if a matcher compares with what is no span ID."""
+def check_ids(matchers: Iterable[Matcher]) -> None:
+    """Raises ApiError if a matcher selects by trace ID, and SelectorError if one compares with what is no span ID."""
     for matcher in matchers:
+        if matcher.label == TRACE_ID:
+            raise bad_request("bad_selector", "trace_id does not select samples", _HOW_TO_SELECT_TRACES)
         if matcher.label != SPAN_ID or matcher.operator not in ("=", "!=") or not matcher.value:
             continue
         if not _SPAN_ID.fullmatch(matcher.value) or matcher.value == _NO_SPAN:
@@ -36,6 +43,9 @@ def check_groups(labels: Iterable[str]) -> None:
     """Raises ApiError if one of these labels does not make groups."""
     if SPAN_ID in labels:
         raise bad_request("bad_parameter", "span_id does not make groups", "group by span_name, or select a span_id")
+    if TRACE_ID in labels:
+        hint = "/api/v1/traces lists traces with their CPU; group by operation for the kinds of requests"
+        raise bad_request("bad_parameter", "trace_id does not make groups", hint)
 
 
 def series_matchers(matchers: Iterable[Matcher]) -> list[Matcher]:

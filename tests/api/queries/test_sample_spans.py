@@ -67,6 +67,19 @@ def test_only_a_span_id_is_compared_with(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("shop")
+def test_who_selects_or_groups_by_trace_id_is_told_how_traces_are_asked_for(api: Api) -> None:
+    trace = f'{{trace_id="{1:032x}"}}'
+    asked = {path: {"selector": trace} for path in ("merge", "top", "timeline", "traces", "labels", "completeness")}
+    asked |= {"operations": {"selector": trace}, "diff": {"baseline_selector": trace}}
+    refused = [api.get(f"/api/v1/{path}", **given).json()["error"] for path, given in asked.items()]
+    assert {each["code"] for each in refused} == {"bad_selector"}
+    assert all("/api/v1/traces/{trace_id}/cpu" in each["hint"] for each in refused)
+    for path, given in (("merge", {"group_by": "trace_id"}), ("timeline", {"sum_by": "service,trace_id"})):
+        error = api.get(f"/api/v1/{path}", **given).json()["error"]
+        assert (error["code"], "/api/v1/traces" in error["hint"]) == ("bad_parameter", True)
+
+
+@pytest.mark.usefixtures("shop")
 def test_a_wrong_regular_expression_is_refused(api: Api) -> None:
     for label in ("span_name", "span_id"):
         answer = api.get("/api/v1/merge", selector=f'{{{label}=~"a)|(b"}}')

@@ -67,6 +67,8 @@ def test_what_asks_for_nothing_changes_nothing(api: Api) -> None:
         ({"label_selector": '{__name__=~"("}'}, 400, "invalid_argument"),
         ({"label_selector": r'{__name__=~"\\Qcpu"}'}, 400, "invalid_argument"),
         ({"label_selector": "service"}, 400, "invalid_argument"),
+        ({"label_selector": '{trace_id="1"}'}, 400, "invalid_argument"),
+        ({"group_by": ["trace_id"]}, 400, "invalid_argument"),
         ({"group_by": list("abcdef")}, 400, "invalid_argument"),
         ({"aggregation": messages.TIME_SERIES_AGGREGATION_TYPE_AVERAGE}, 501, "unimplemented"),
         ({"stack_trace_selector": CALL_SITE}, 501, "unimplemented"),
