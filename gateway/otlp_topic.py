@@ -64,7 +64,7 @@ class OtlpTopic:
     def __init__(self, settings: GatewaySettings, topic: str, group: str, take: Take) -> None:
         self._topic = topic
         self._take_message = take
-        self._consumer = kafka.consumer(settings, group)
+        self._consumer = kafka.consumer(settings, group, log_level=2)  # it rests while a message is taken
         self._consumer.subscribe([topic])
         self._producer = kafka.producer(settings)
         self._rate = dead_letters.Rate(_LETTERS_A_MINUTE)

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from icestream import __version__
+from icestream.log_repeats import LimitRepeats
 from icestream.settings import SettingError, variable
 
 GROUP = "icestream.commands"
@@ -70,7 +71,9 @@ def _main(argv: list[str]) -> int:
         print(f"icestream {name}: {error}", file=sys.stderr)
         return 1
     args = command_parser(name, command).parse_args(rest)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s {name} %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.addFilter(LimitRepeats())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], format=f"%(asctime)s {name} %(levelname)s %(message)s")
     try:
         return int(command.run(args))
     except (CommandError, SettingError) as error:

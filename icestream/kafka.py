@@ -1,18 +1,24 @@
 """Configuration of confluent-kafka clients from the settings."""
 
+import contextlib
+import logging
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from icestream import oauth
+from icestream.log_repeats import KAFKA_CLIENT
 from icestream.settings import KafkaSettings
 from icestream.topics import UNREAD_GROUP
 
 PARTITIONER = "murmur2_random"
 """What the Java client and aiokafka do; librdkafka's default would send a host's messages to another partition."""
 _ANSWER_S = 30.0
+_LOGGED: dict[str, Any] = {"logger": logging.getLogger(KAFKA_CLIENT)}
+"""For clients that are polled all the time: until then, what librdkafka logs waits in memory."""
 
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
@@ -38,6 +44,8 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
 
     It sends one request at a time. With several, Kafka may refuse the first one, because a new partition is not ready
     yet, and take the second. When the first comes again, Kafka takes it for a duplicate: it is acknowledged, and lost.
+
+    It does not log lost connections, because it may rest for hours without being polled. The consumer beside it does.
     """
     return Producer(
         client_config(settings)
@@ -48,6 +56,7 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
             "partitioner": PARTITIONER,
             "linger.ms": 5,
             "message.max.bytes": 1_000_000,
+            "log_level": 2,
         }
         | more
     )
@@ -55,9 +64,10 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
     """A consumer that starts at the earliest message and commits only when told to. It sees no message of a transaction
-    that is open or was aborted."""
+    that is open or was aborted. One that is not polled all the time needs a `log_level` of 2 or less."""
     return Consumer(
         client_config(settings)
+        | ({} if "log_level" in more else _LOGGED)
         | {
             "group.id": group,
             "enable.auto.commit": False,
@@ -75,6 +85,16 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
         }
         | more
     )
+
+
+@contextlib.contextmanager
+def admin_client(settings: KafkaSettings) -> Iterator[AdminClient]:
+    """A client for questions about topics, and for changing them. What it has to log is logged at the end."""
+    client = AdminClient(client_config(settings) | _LOGGED)
+    try:
+        yield client
+    finally:
+        client.poll(0)
 
 
 def committed_positions(reader: Consumer, partitions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:

@@ -125,6 +125,7 @@ class GroupWatch:
         self._limit_s = STANDSTILL_S + 2 * collects_s
         self._on_offsets = on_offsets
         self._problem: str | None = f"Kafka at {settings.kafka} has not answered yet"
+        self._was_ready = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch {group}", daemon=True)
         self._thread.start()
@@ -156,8 +157,11 @@ class GroupWatch:
 
     def _set_problem(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
-            log.warning("not ready: %s", problem)
+            log.warning("%s is not ready: %s", self._group, problem)
+        elif problem is None and self._problem is not None and self._was_ready:
+            log.info("%s is ready again", self._group)
         self._problem = problem
+        self._was_ready |= problem is None
 
 
 def read_offsets(reader: Consumer, topics: Sequence[str]) -> GroupOffsets:

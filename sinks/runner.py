@@ -132,6 +132,7 @@ class Runner:
             except KafkaException as error:
                 self._kafka_problem = f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}"
                 log.warning("%s: %s", self.sink.name, self._kafka_problem)
+                reader.poll(0)  # it logs why
                 self._stop.wait(1)
             else:
                 self._kafka_problem = None

@@ -19,7 +19,7 @@ _AHEAD_KB = 2048
 
 def log_consumer(settings: KafkaSettings, **more: Any) -> Consumer:
     """Returns a consumer for the functions below, which notices the end of a log."""
-    of_logs = {"enable.partition.eof": True, "queued.max.messages.kbytes": _AHEAD_KB}
+    of_logs = {"enable.partition.eof": True, "queued.max.messages.kbytes": _AHEAD_KB, "log_level": 2}
     return consumer(settings, STREAMS_GROUP, **of_logs | more)
 
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from icestream import kafka
 from icestream.times import DAY_NS
@@ -37,13 +37,13 @@ class StacksRetention:
 
 def read_retention(settings: StreamsSettings) -> StacksRetention:
     """Asks Kafka. If it does not answer, or refuses, the log says so, and Kafka is taken to keep everything."""
-    admin = AdminClient(kafka.client_config(settings))
     configured_bytes = settings.stacks_kept_mb * 1_000_000 or None
     try:
-        if kafka.is_in_process(admin, _TIMEOUT_S):
-            return StacksRetention(configured_bytes or IN_PROCESS_BYTES)
-        resource = ConfigResource(ResourceType.TOPIC, STACKS)
-        config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+        with kafka.admin_client(settings) as admin:
+            if kafka.is_in_process(admin, _TIMEOUT_S):
+                return StacksRetention(configured_bytes or IN_PROCESS_BYTES)
+            resource = ConfigResource(ResourceType.TOPIC, STACKS)
+            config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
     except KafkaException as error:
         _log.warning("Kafka does not say how long it keeps %s: %s", STACKS, error.args[0].str())
         return StacksRetention(configured_bytes)

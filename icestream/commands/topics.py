@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from icestream.cli import CommandError, positive
-from icestream.kafka import client_config, is_in_process
+from icestream.kafka import admin_client, is_in_process
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TIMESTAMP_TYPE, TOPICS
 
@@ -74,33 +74,31 @@ def create(
 
     The in-process broker makes a topic when a client asks for its metadata; there is no other way.
     """
-    admin = AdminClient(client_config(settings))
-    metadata = admin.list_topics(timeout=_TIMEOUT_S)
-    replication = replication or min(3, len(metadata.brokers))
-    min_insync = min_insync_replicas or (2 if replication >= 3 else 1)
-    if min_insync > replication:
-        raise CommandError(f"expected --min-insync-replicas up to --replication, {replication}, got {min_insync}")
-    missing = [topic for topic in (*TOPICS, *OPTIONAL_TOPICS) if topic.name not in metadata.topics]
-    if is_in_process(admin, _TIMEOUT_S):
-        for topic in missing:
-            admin.list_topics(topic.name, timeout=_TIMEOUT_S)
-        return [topic.name for topic in missing]
-    if not missing:
-        return []
-    topics = [
-        NewTopic(topic.name, num_partitions=partitions, replication_factor=replication, config=topic.config(min_insync))
-        for topic in missing
-    ]
-    created = []
-    for name, creation in admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
-        try:
-            creation.result()
-            created.append(name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was quicker
-                raise
-    _wait_until_known(admin, {topic.name for topic in missing})
-    return created
+    with admin_client(settings) as admin:
+        metadata = admin.list_topics(timeout=_TIMEOUT_S)
+        replication = replication or min(3, len(metadata.brokers))
+        min_insync = min_insync_replicas or (2 if replication >= 3 else 1)
+        if min_insync > replication:
+            raise CommandError(f"expected --min-insync-replicas up to --replication, {replication}, got {min_insync}")
+        missing = [topic for topic in (*TOPICS, *OPTIONAL_TOPICS) if topic.name not in metadata.topics]
+        if is_in_process(admin, _TIMEOUT_S):
+            for topic in missing:
+                admin.list_topics(topic.name, timeout=_TIMEOUT_S)
+            return [topic.name for topic in missing]
+        if not missing:
+            return []
+        config = {topic.name: topic.config(min_insync) for topic in missing}
+        topics = [NewTopic(name, partitions, replication, config=of_topic) for name, of_topic in config.items()]
+        created = []
+        for name, creation in admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
+            try:
+                creation.result()
+                created.append(name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was quicker
+                    raise
+        _wait_until_known(admin, {topic.name for topic in missing})
+        return created
 
 
 def _wait_until_known(admin: AdminClient, names: set[str]) -> None:
@@ -147,7 +145,8 @@ def weaknesses(settings: KafkaSettings) -> list[str]:
     Producers ask for acks=all, but "all" are the replicas that are in sync at that moment: at least
     min.insync.replicas. Raises KafkaException.
     """
-    brokers = len(AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).brokers)
+    with admin_client(settings) as admin:
+        brokers = len(admin.list_topics(timeout=_TIMEOUT_S).brokers)
     replicas = {name: min(counts) for name, counts in _replicas(settings).items()}
     configs = _config(settings, list(replicas))
     found = (weakness(name, replicas[name], int(configs[name]["min.insync.replicas"]), brokers) for name in configs)
@@ -185,7 +184,8 @@ def _print_list(settings: KafkaSettings) -> None:
 
 def _replicas(settings: KafkaSettings) -> dict[str, list[int]]:
     """The number of replicas of each partition of each of our topics that exists."""
-    existing = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
+    with admin_client(settings) as admin:
+        existing = admin.list_topics(timeout=_TIMEOUT_S).topics
     return {
         topic.name: [len(partition.replicas) for partition in existing[topic.name].partitions.values()]
         for topic in (*TOPICS, *OPTIONAL_TOPICS)
@@ -195,12 +195,12 @@ def _replicas(settings: KafkaSettings) -> dict[str, list[int]]:
 
 def _config(settings: KafkaSettings, names: list[str]) -> dict[str, dict[str, str]]:
     """The configuration of the named topics; nothing on the in-process broker, which has none."""
-    admin = AdminClient(client_config(settings))
-    if not names or is_in_process(admin, _TIMEOUT_S):
-        return {}
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_S)
-    return {
-        resource.name: {key: str(entry.value) for key, entry in answer.result().items()}
-        for resource, answer in answers.items()
-    }
+    with admin_client(settings) as admin:
+        if not names or is_in_process(admin, _TIMEOUT_S):
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_S)
+        return {
+            resource.name: {key: str(entry.value) for key, entry in answer.result().items()}
+            for resource, answer in answers.items()
+        }

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from icestream import kafka
 from icestream.cli import CommandError
 from icestream.settings import KafkaSettings
-from icestream.topics import STREAMS_GROUP, TOPICS
+from icestream.topics import TOPICS
 from streams.settings import StreamsSettings
 from streams.worker import Worker
 
@@ -43,9 +43,8 @@ def run(args: argparse.Namespace) -> int:
 def check_topics(settings: KafkaSettings) -> str:
     """The cluster's ID. Raises CommandError where Kafka or a topic is missing, or they do not fit each other."""
     try:
-        reader = kafka.consumer(settings, STREAMS_GROUP)
-        metadata = reader.list_topics(timeout=_TIMEOUT_S)
-        reader.close()
+        with kafka.admin_client(settings) as admin:
+            metadata = admin.list_topics(timeout=_TIMEOUT_S)
     except KafkaException as error:
         raise CommandError(f"Kafka at {settings.kafka}: {error.args[0].str()}") from None
     missing = [topic.name for topic in TOPICS if topic.name not in metadata.topics]

@@ -38,7 +38,7 @@ class OperationsReader:
         self._names = ByteCache[bytes, str](
             _BYTES, lambda context, operation: _OBJECTS_BYTES + len(context) + len(operation)
         )
-        self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.operations")
+        self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.operations", log_level=2)
         self._next: dict[int, int] = {}  # partition -> offset
         self._problem = ""
 

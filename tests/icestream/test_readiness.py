@@ -1,4 +1,5 @@
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -139,8 +140,9 @@ def test_each_broker_is_asked_twice_however_many_partitions_it_has(brokers: Brok
 
 
 def test_a_group_is_not_ready_while_kafka_is_away_or_while_it_stands_still(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(readiness, "LOOK_S", 0.05)
     monkeypatch.setattr(readiness, "STANDSTILL_S", 0.2)
     monkeypatch.setattr(readiness, "_TIMEOUT_S", 0.5)
@@ -160,6 +162,12 @@ def test_a_group_is_not_ready_while_kafka_is_away_or_while_it_stands_still(
     _, high = group.get_watermark_offsets(TopicPartition(RAW, 0), timeout=300)
     group.commit(offsets=[TopicPartition(RAW, 0, high)], asynchronous=False)
     wait_until(lambda: watch.problem is None, lambda: watch.problem)
+    assert [
+        record.getMessage().partition(":")[0] for record in caplog.records if record.name == readiness.__name__
+    ] == [
+        f"{STREAMS_GROUP} is not ready",
+        f"{STREAMS_GROUP} is ready again",
+    ]
     for client in (sender, group):
         client.close()
     broker.close()
