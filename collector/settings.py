@@ -69,6 +69,7 @@ class CollectorSettings(ProducerSettings):
 
     def __post_init__(self) -> None:
         for name, low, high in (
+            ("frequency", 1, 10_000),
             ("cpu_budget", 0, 100),
             ("lowest_frequency", 0, 1_000_000),
             ("share", 0, 1),

@@ -21,6 +21,8 @@ from icestream.log_repeats import LimitRepeats
 from icestream.settings import SettingError, variable
 
 GROUP = "icestream.commands"
+WRONG_USAGE = 2
+"""The exit code for arguments and settings that cannot be meant: running the command again changes nothing."""
 
 
 class CommandError(Exception):
@@ -28,8 +30,8 @@ class CommandError(Exception):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a subcommand; returns its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 when nobody reads
-    standard output any more (as a shell says of a program that SIGINT or SIGPIPE ended)."""
+    """Runs a subcommand; returns its exit code: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted, 141 when
+    nobody reads standard output any more (as a shell says of a program that SIGINT or SIGPIPE ended)."""
     try:
         try:
             return _main(sys.argv[1:] if argv is None else argv)
@@ -69,7 +71,7 @@ def _main(argv: list[str]) -> int:
         return 1
     except SettingError as error:
         print(f"icestream {name}: {error}", file=sys.stderr)
-        return 1
+        return WRONG_USAGE
     args = command_parser(name, command).parse_args(rest)
     handler = logging.StreamHandler()
     handler.addFilter(LimitRepeats())
@@ -78,7 +80,7 @@ def _main(argv: list[str]) -> int:
         return int(command.run(args))
     except (CommandError, SettingError) as error:
         print(f"icestream {name}: {error}", file=sys.stderr)
-        return 1
+        return WRONG_USAGE if isinstance(error, SettingError) else 1
 
 
 def _set_prefix(argv: list[str]) -> None:
@@ -124,7 +126,7 @@ def _overview(commands: list[EntryPoint], argv: list[str]) -> int:
     for entry in commands:
         print(f"  {entry.name:10} {_summary(entry.module)}", file=out)
     print("\n`icestream COMMAND --help` says more, with examples.", file=out)
-    return 0 if asked else 2
+    return 0 if asked else WRONG_USAGE
 
 
 def _summary(module: str) -> str:

@@ -21,7 +21,7 @@ from gateway.settings import GatewaySettings
 from icestream.commands import topics
 from icestream.data_folder import SYSTEM_SOCKET
 from icestream.metrics import HealthServer
-from icestream.settings import KafkaSettings, SettingError, variable
+from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
 from standalone.supervisor.account import Account
@@ -65,8 +65,7 @@ class LocalPipeline:
         self._user: Account | None = None
 
     def __enter__(self) -> Self:
-        """Raises StartError, and SettingError for a mistake in the file of scrape jobs: the gateway is an optional
-        part, so it would be given up for that."""
+        """Raises StartError, and SettingError for a mistake in the file of scrape jobs."""
         if self._settings.gateway:
             if self._settings.gateway_scrape:
                 load_jobs(Path(self._settings.gateway_scrape))
@@ -102,7 +101,7 @@ class LocalPipeline:
         return self
 
     def run(self, stop: threading.Event) -> None:
-        """Runs until `stop` is set. Raises StartError and PartFailed."""
+        """Runs until `stop` is set. Raises StartError, SettingError and PartFailed."""
         broker = self._start_broker(stop)
         if stop.is_set():
             return
@@ -198,10 +197,7 @@ class LocalPipeline:
 
     def _gateway(self, environ: dict[str, str]) -> Part:
         part = self._part("gateway", "gateway", environ, optional=True)
-        try:
-            settings = GatewaySettings.load(environ)
-        except SettingError:  # the gateway says it, and the others run without it
-            return part
+        settings = GatewaySettings.load(environ)
         # One acknowledgement for scraped profiles that wait for Kafka, and another one for what is on its way then.
         stop_s = 2 * settings.gateway_ack_s + _GATEWAY_STOP_S
         ask = partial(ask_ready, self._addresses["gateway"], tls=bool(settings.gateway_tls_cert_file))

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from icestream.cli import WRONG_USAGE
+from icestream.settings import SettingError
 from standalone.metrics import PART_READY, PART_STARTS
 from standalone.supervisor.account import Account
 from standalone.supervisor.child_process import spawn, terminate
@@ -96,12 +98,12 @@ class Supervisor:
         self._start(child)
 
     def run(self, stop: threading.Event) -> None:
-        """Restarts parts until `stop` is set. Raises PartFailed."""
+        """Restarts parts until `stop` is set. Raises PartFailed, and SettingError for a setting of a part."""
         while not stop.wait(_RUNNING_TICK_S):
             self._check_all()
 
     def wait_ready(self, stop: threading.Event, timeout_s: float) -> bool:
-        """Waits until all parts are ready; returns False after `timeout_s` or when `stop` is set. Raises PartFailed."""
+        """Waits until all parts are ready; returns False after `timeout_s` or when `stop` is set. Raises as `run`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and not stop.wait(_TICK_S):
             self._check_all()
@@ -153,6 +155,9 @@ class Supervisor:
         child.failed_starts = 0 if child.was_ready else child.failed_starts + 1
         if child.reader is not None:
             child.reader.join(1)
+        if code == WRONG_USAGE and not child.ever_ready:
+            told = child.last_lines[-1] if child.last_lines else child.reason
+            raise SettingError(told.removeprefix("icestream "))
         never_ready = child.part.optional and not child.ever_ready
         failed_starts = OPTIONAL_FAILED_STARTS if never_ready else FAILED_STARTS
         if child.failed_starts >= failed_starts or child.quick_deaths >= QUICK_DEATHS:

@@ -249,7 +249,7 @@ def test_files_that_cannot_be_used_are_named_at_the_start(
 
 def test_the_command_ends_with_one_line(certificates: Certificates, capsys: pytest.CaptureFixture[str]) -> None:
     certificate, key = certificates.file("server.pem"), certificates.file("client.key")
-    assert cli.main(["gateway", "--gateway-tls-cert-file", certificate, "--gateway-tls-key-file", key]) == 1
+    assert cli.main(["gateway", "--gateway-tls-cert-file", certificate, "--gateway-tls-key-file", key]) == 2
     assert "icestream gateway: gateway_tls_key_file: expected the key" in capsys.readouterr().err
 
 

@@ -59,7 +59,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_bad_setting_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ICESTREAM_KAFKA_IN_PROCESS", "perhaps")
-    assert cli.main(["topics", "check"]) == 1
+    assert cli.main(["topics", "check"]) == 2
     assert capsys.readouterr().err == (
         "icestream topics: ICESTREAM_KAFKA_IN_PROCESS: expected true or false, got 'perhaps'\n"
     )

@@ -55,14 +55,17 @@ def test_the_targets_of_a_file_are_scraped_until_it_is_told_to_end(
 
 
 @pytest.mark.parametrize(
-    ("text", "listen", "told"),
-    [("scrape_configs: 5", "127.0.0.1:0", "expected a list"), ("{}", "127.0.0.1:x", "cannot listen on --metrics")],
+    ("text", "listen", "told", "code"),
+    [
+        ("scrape_configs: 5", "127.0.0.1:0", "expected a list", 2),
+        ("{}", "127.0.0.1:x", "cannot listen on --metrics", 1),
+    ],
 )
-def test_what_it_cannot_do_is_one_line(tmp_path: Path, text: str, listen: str, told: str) -> None:
+def test_what_it_cannot_do_is_one_line(tmp_path: Path, text: str, listen: str, told: str, code: int) -> None:
     (tmp_path / "scrape.yaml").write_text(text)
     ended = subprocess.run(
         [*ICESTREAM, "scrape", "--config", tmp_path / "scrape.yaml", "--metrics-listen", listen],
         capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
-    assert ended.returncode == 1
+    assert ended.returncode == code
     assert told in ended.stderr.splitlines()[-1]

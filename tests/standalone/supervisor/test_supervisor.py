@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from icestream.settings import SettingError
 from standalone.supervisor import supervisor
 from standalone.supervisor.child_process import spawn
 from standalone.supervisor.supervisor import Part, PartFailed, Supervisor
@@ -92,6 +93,18 @@ def test_a_part_that_never_comes_up_ends_everything_with_its_last_lines(
     running.start(python("broken", "raise SystemExit('no such database')", ready="does not answer yet"))
     with pytest.raises(PartFailed, match=r"broken does not stay up \(ended with exit code 1.*(?s:.)*no such database"):
         running.run(threading.Event())
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_part_that_cannot_start_with_its_settings_ends_everything_at_once(
+    running: Supervisor, caplog: pytest.LogCaptureFixture, optional: bool
+) -> None:
+    told = "frequency: expected 1 to 10000, got 0"
+    code = f"import sys; print('icestream collect: {told}', file=sys.stderr); raise SystemExit(2)"
+    running.start(python("collect", code, ready="does not answer yet", optional=optional))
+    with pytest.raises(SettingError, match=f"^collect: {told}$"):
+        running.run(threading.Event())
+    assert caplog.text == ""
 
 
 def test_an_optional_part_that_never_comes_up_is_given_up(

@@ -12,6 +12,7 @@ import pytest
 from icestream import cli
 from standalone.supervisor.local_kafka import why_unavailable
 from tests.standalone.supervisor.up import Up, alive, publish, wait_for
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.pipeline
 
@@ -96,6 +97,16 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.Cap
 def test_an_invalid_address_is_one_line(listen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["up", "--data", str(tmp_path), "--listen", listen]) == 1
     assert f"cannot listen on --listen {listen}: " in capsys.readouterr().err
+
+
+def test_an_impossible_setting_of_a_part_ends_everything_with_its_line(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ICESTREAM_API_MAX_STACKS", "many")
+    up = start("--no-local-kafka")
+    assert up.process.wait(PATIENCE_S) == 2
+    assert up.log().splitlines()[-1] == "icestream up: store: ICESTREAM_API_MAX_STACKS: expected int, got 'many'"
+    assert "restarting" not in up.log()
 
 
 def test_a_missing_kafka_is_one_line(
