@@ -6,11 +6,11 @@ collector installed needs only the collector's packages.
 """
 
 import argparse
+import errno
 import importlib.util
 import logging
 import os
 import re
-import select
 import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -19,6 +19,7 @@ from typing import Any
 from icestream import __version__
 from icestream.log_repeats import LimitRepeats
 from icestream.settings import SettingError, variable
+from icestream.standard_output import OutputError, standard_output
 
 GROUP = "icestream.commands"
 WRONG_USAGE = 2
@@ -33,25 +34,15 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a subcommand; returns its exit code: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted, 141 when
     nobody reads standard output any more (as a shell says of a program that SIGINT or SIGPIPE ended)."""
     try:
-        try:
+        with standard_output():
             return _main(sys.argv[1:] if argv is None else argv)
-        finally:
-            if sys.stdout is not None:  # None: the process was started with standard output closed
-                sys.stdout.flush()
-    except BrokenPipeError:
-        if not _nobody_reads_output():
-            raise  # it was another pipe or socket
-        # What is left in the buffer goes nowhere, else Python would complain of it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    except OutputError as error:
+        if error.errno == errno.EPIPE:
+            return 128 + signal.SIGPIPE
+        print(f"icestream: cannot write standard output: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-
-
-def _nobody_reads_output() -> bool:
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    return bool(poll.poll(0))  # only errors are reported where nothing is asked for
 
 
 def _main(argv: list[str]) -> int:

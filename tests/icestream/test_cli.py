@@ -39,6 +39,31 @@ def test_a_command_whose_output_is_closed_ends_quietly(arguments: list[str], unb
         assert done.returncode == 128 + signal.SIGPIPE
 
 
+LINES = "print(*range(100_000), sep='\\n')"
+BYTES = "sys.stdout.buffer.write(bytes(1_000_000)); sys.stdout.buffer.flush()"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("code", ["print('a line')", LINES, BYTES])
+def test_output_that_cannot_be_written_is_one_line(code: str, unbuffered: str) -> None:
+    program = f"import sys; from icestream import cli; cli._main = lambda _: exec({code!r}) or 0; "
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program + "sys.exit(cli.main([]))"], stdout=full, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.stderr == "icestream: cannot write standard output: No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_a_command_writes_all_of_its_output() -> None:
+    program = (
+        f"import sys; from icestream import cli; cli._main = lambda _: exec({LINES!r}) or 0; sys.exit(cli.main([]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "".join(f"{n}\n" for n in range(100_000)))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
