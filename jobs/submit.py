@@ -23,6 +23,10 @@ def submit(job: Job, settings: StorageSettings, progress: Progress) -> list[str]
         if path.exists():
             with contextlib.suppress(ConnectionError, FileNotFoundError):  # a store that was killed left the socket
                 return ask_server(path, job, progress)
+        if not path.parent.exists():  # connecting would make it
+            raise JobError(
+                f"there is no store in {path.parent}: give the --data or --clickhouse of the one that is meant"
+            )
         _refuse_folder_of_other_user(path.parent)
     clients = Clients(settings.clickhouse)
     try:

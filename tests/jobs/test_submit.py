@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from icestream import cli
 from icestream.clickhouse import Clients
 from jobs.job import Job, JobError
 from jobs.server import JobServer, socket_path
@@ -120,6 +121,14 @@ def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -
     assert "If another process has it open, end that one first" in asked.stderr
 
 
+def test_a_job_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    times = ["--from", str(T0 // 10**9), "--to", str(END // 10**9)]
+    for command in ("replay", "backfill"):
+        assert cli.main([command, *times, "--data", str(tmp_path / "misspelt")]) == 1
+        assert f"there is no store in {tmp_path}/misspelt/clickhouse: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_job_refuses_a_range_that_the_pipeline_still_writes() -> None:
     now = time.time_ns()
     with pytest.raises(JobError, match="must have ended"):
@@ -131,6 +140,7 @@ def test_a_job_refuses_a_range_that_the_pipeline_still_writes() -> None:
 
 
 def test_without_chdb_the_message_names_the_package_and_the_other_choice(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
     script = (
         "import sys; sys.modules['chdb'] = None\n"
         "from jobs.submit import *\n"
