@@ -58,7 +58,7 @@ def test_every_name_has_the_prefix_of_the_variable_or_of_the_flag() -> None:
     assert "blue." not in told.stdout
     refused = run("-m", "icestream.cli", "topics", "list", ICESTREAM_KAFKA_PREFIX="a b")
     assert (refused.returncode, refused.stderr) == (
-        1,
+        2,
         "icestream topics: ICESTREAM_KAFKA_PREFIX: expected at most 100 letters, digits, '.', '_' and '-', got 'a b'\n",
     )
 
