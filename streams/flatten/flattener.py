@@ -4,7 +4,6 @@ Records of an interval's samples and the offsets of what they were made of are o
 these offsets has the sources that were read, so that an output that streams published again is not counted twice.
 """
 
-import json
 import logging
 import threading
 import time
@@ -22,6 +21,7 @@ from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
 from streams.flatten.operations_reader import OperationsReader
 from streams.flatten.record import Encode, as_json, record
+from streams.flatten.sources import Sources
 from streams.flatten.sums import Sums
 from streams.settings import FlattenSettings
 
@@ -37,9 +37,6 @@ _START_WAIT_S = 300.0
 _KAFKA_S = 30.0
 
 _log = logging.getLogger(__name__)
-
-Sources = dict[str, tuple[int, int]]
-"""The highest offset and part that was read of each source topic and partition."""
 
 
 def flatten(settings: FlattenSettings, interval_ms: int, stop: threading.Event, encode: Encode = as_json) -> None:
@@ -73,7 +70,7 @@ class _Flattener:
         self._operations = OperationsReader(settings, self._in_process)
         self._late = LateOperations()
         self._collected: list[Message] = []  # of this interval
-        self._sources: dict[int, Sources] = {}  # by partition of icestream.samples
+        self._sources = Sources(self._consumer)
 
     def start(self, stop: threading.Event) -> None:
         self._producer.init_transactions(_KAFKA_S)
@@ -96,12 +93,18 @@ class _Flattener:
         """Publishes the records of what came in an interval."""
         batches: list[tuple[Message, SampleColumns]] = []
         ends: dict[int, int] = {}
-        for message in self._collect(stop):
+        messages = self._collect(stop)
+        self._sources.ask_again()
+        for message in messages:
             partition = message.partition() or 0
             ends[partition] = (message.offset() or 0) + 1
             samples = _decode(message)
-            if samples is not None and self._is_new(partition, samples):
+            if samples is None:
+                continue
+            if self._sources.is_new(partition, samples.source):
                 batches.append((message, samples))
+            else:
+                metrics.REPEATED.inc()
         if not ends:
             self._names.catch_up(time.monotonic() + 1.0)
             return
@@ -154,23 +157,13 @@ class _Flattener:
                 except BufferError:
                     self._producer.poll(0.1)
         offsets = [
-            TopicPartition(SAMPLES, partition, end, metadata=json.dumps(self._sources.get(partition, {})))
+            TopicPartition(SAMPLES, partition, end, metadata=self._sources.metadata(partition))
             for partition, end in ends.items()
         ]
         self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _KAFKA_S)
         self._producer.commit_transaction(_KAFKA_S)
         if self._in_process:  # it forgets the offsets of transactions
             self._consumer.commit(offsets=offsets, asynchronous=False)
-
-    def _is_new(self, partition: int, samples: SampleColumns) -> bool:
-        source = samples.source
-        seen = self._sources.setdefault(partition, {})
-        origin, output = f"{source.cluster}/{source.topic}/{source.partition}", (source.offset, source.part)
-        if output <= seen.get(origin, (-1, 0)):
-            metrics.REPEATED.inc()
-            return False
-        seen[origin] = output
-        return True
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._load(partitions)
@@ -192,8 +185,7 @@ class _Flattener:
         """Takes the sources that the metadata of the committed offsets names; returns these offsets."""
         positions = kafka.committed_positions(self._consumer, partitions, _KAFKA_S)
         for position in positions:
-            stored = json.loads(position.metadata) if position.metadata else {}
-            self._sources[position.partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
+            self._sources.load(position.partition, position.metadata)
         return positions
 
 

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
+from icestream.commands.topics import create
 from icestream.kafka import client_config, producer
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
@@ -25,6 +26,7 @@ from icestream.topics import (
     FLATTEN_GROUP,
     MAX_MESSAGE_BYTES,
     OFF_CPU_PROFILE_TYPE,
+    RAW,
     SAMPLES,
     STACKS,
 )
@@ -37,6 +39,7 @@ from streams.flatten.flattener import _Flattener, flatten
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import FlatKey, FlatSum
 from streams.settings import FlattenSettings
+from tests.conftest import delete_topics
 from tests.data import messages as builders
 from tests.icestream.test_tail import TRACE, learn, send, stack_batch
 from tests.pipeline.reading import follow
@@ -134,6 +137,40 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
     for each in reader.records:
         sums[each["start_unix_milli"] - START_MS, each["functions"][-1]] += each["samples"]
     assert sums == {(0, "inlined"): 6, (9_000, "[no stack]"): 3, (10_000, "inlined"): 3}
+
+
+def test_samples_of_a_raw_topic_that_was_made_anew_count_though_its_offsets_begin_again(
+    apache_kafka: KafkaSettings,
+) -> None:
+    admin, sender, reader = AdminClient(client_config(apache_kafka)), producer(apache_kafka), Reader(apache_kafka)
+    cluster = str(admin.list_topics(timeout=PATIENCE_S).cluster_id)
+
+    def publish(offset: int) -> None:
+        """Streams publish an output of the batch at this offset."""
+        message = SampleBatch.FromString(sample_batch(offset))
+        message.source.cluster = cluster
+        sender.produce(SAMPLES, message.SerializeToString(), partition=0)
+        assert sender.flush(PATIENCE_S) == 0
+
+    def fill_raw(messages: int) -> None:
+        for _ in range(messages):
+            sender.produce(RAW, b"raw", partition=0)
+        assert sender.flush(PATIENCE_S) == 0
+
+    fill_raw(10)
+    with running(apache_kafka, 200):
+        for offset in (5, 6, 7, 8, 9, 6):  # one comes again
+            publish(offset)
+        wait_until(lambda: reader.total() >= 5 * 20_000_000, reader.total)
+        delete_topics(apache_kafka, [RAW])
+        create(apache_kafka, partitions=PARTITIONS, replication=1)
+        fill_raw(3)
+        for offset in (0, 1, 2, 1):
+            publish(offset)
+        wait_until(lambda: reader.total() >= 8 * 20_000_000, reader.total)
+        time.sleep(0.5)
+    assert reader.total() == 8 * 20_000_000
+    reader.close()
 
 
 def test_a_transaction_is_made_of_so_many_bytes_and_a_backlog_takes_several(
