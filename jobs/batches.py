@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
-from jobs.lake import MINUTE_S, StoredBatch
+from jobs.lake import StoredBatch
 from jobs.lake import stored_batches as stored_in_lake
 from jobs.lake_rows import JobLake
+from jobs.lake_sums import MINUTE_S
 from jobs.sources import ArchiveSource
 from jobs.time_range import END_SQL, START_SQL, HostMinute, TimeRange
 from sinks import archive, stored_batches

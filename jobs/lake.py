@@ -16,20 +16,18 @@ from deltalake import Transaction
 from icestream import ids, sorted_keys
 from jobs.lake_names import add_names
 from jobs.lake_rows import JobLake, read, replace, retried
+from jobs.lake_sums import MINUTE_S, minutes_of, sums
 from jobs.pairs import Pairs
 from jobs.staging import LATE_COLUMNS, Staging
 from jobs.time_range import HostMinute, TimeRange
-from sinks.delta import BY_DATE, to_delta
+from sinks.delta import to_delta
 from sinks.stored_batches import BatchKey
 
-MINUTE_S = 60
 _KINDS = ("samples", "activity")
 
 
 Where = Callable[[pa.ChunkedArray, np.ndarray], np.ndarray]
 """Takes hosts, and minutes in Unix seconds (n,); chooses some of them: bool (n,)."""
-Sums = tuple[int, int]
-"""Sums of a minute: of samples `count` and `value`; of activity the number of rows and `thread_cpu_ns`."""
 
 
 class StoredBatch(NamedTuple):
@@ -66,8 +64,9 @@ def restore(lake: JobLake, staging: Staging, protected: Collection[HostMinute], 
     recomputed = _recomputed(staging)
     wrong: set[HostMinute] = set()
     for name in _KINDS:
-        stored, expected = _sums(_stored(lake, staging, name, recomputed), name), _sums(_staged(staging, name), name)
-        wrong |= {minute for minute, sums in expected.items() if stored.get(minute) != sums}
+        stored, expected = sums(_stored(lake, staging, name, recomputed), name), sums(_staged(staging, name), name)
+        differing = {part.minute for part in stored.keys() | expected.keys() if stored.get(part) != expected.get(part)}
+        wrong |= differing & {part.minute for part in expected}
     wrong -= set(protected)
     if not dry_run:
         minutes = Pairs(wrong)
@@ -128,7 +127,7 @@ def _replace(lake: JobLake, staging: Staging, where: Where | None, recomputed: P
 
 def _replace_rows(lake: JobLake, staging: Staging, name: str, where: Where, recomputed: Pairs) -> None:
     def chosen(rows: pa.Table) -> np.ndarray:
-        return where(rows["host_id"], _minutes(name, rows))
+        return where(rows["host_id"], minutes_of(name, rows))
 
     def new() -> Iterator[pa.Table]:
         for rows in _staged(staging, name):
@@ -202,26 +201,6 @@ def _stored(lake: JobLake, staging: Staging, name: str, recomputed: Pairs) -> It
             yield rows.filter(pa.array(_are_recomputed(recomputed, rows)))
 
 
-def _sums(portions: Iterator[pa.Table], name: str) -> dict[HostMinute, Sums]:
-    """Returns the sums of each minute of each host."""
-    sums: dict[HostMinute, Sums] = {}
-    for rows in portions:
-        count = rows["count"] if name == "samples" else pa.array(np.ones(len(rows), np.int64))
-        table = pa.table(
-            {
-                "host": rows["host_id"].cast(pa.string()), "minute": pa.array(_minutes(name, rows)),
-                "count": count, "value": rows["value" if name == "samples" else "thread_cpu_ns"],
-            }
-        )  # fmt: skip
-        grouped = table.group_by(["host", "minute"]).aggregate([("count", "sum"), ("value", "sum")])
-        columns = (grouped[column].to_pylist() for column in ("host", "minute", "count_sum", "value_sum"))
-        for host_id, start_unix_s, count_sum, value_sum in zip(*columns, strict=True):
-            minute = HostMinute(host_id, start_unix_s)
-            count_so_far, value_so_far = sums.get(minute, (0, 0))
-            sums[minute] = count_so_far + count_sum, value_so_far + value_sum
-    return sums
-
-
 def _recomputed(staging: Staging) -> Pairs:
     """Returns `batch_run` and `batch_sequence` of the rows of recomputed batches, and of corrections by them."""
     rows = staging.client.query(
@@ -241,13 +220,6 @@ def _are_recomputed(recomputed: Pairs, rows: pa.Table) -> np.ndarray:
     before = pc.equal(run, "").to_numpy()
     named: np.ndarray = before | recomputed.has(run, sequence)
     return named
-
-
-def _minutes(name: str, rows: pa.Table) -> np.ndarray:
-    """Returns the minute of each row, Unix seconds int64."""
-    times = rows[BY_DATE[name]]
-    seconds: np.ndarray = times.cast(pa.int64()).to_numpy() // (10**9 if times.type == pa.int64() else 10**6)
-    return seconds // MINUTE_S * MINUTE_S
 
 
 def _moment(unix_nano: int) -> pa.Scalar:
