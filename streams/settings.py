@@ -42,4 +42,7 @@ class StreamsSettings(MessageSettings):
 class FlattenSettings(KafkaSettings):
     """What `icestream flatten` takes."""
 
+    flatten_memory_mb: int = setting(
+        1_000, "megabytes for the names of stacks; those that were neither announced nor used for longest are forgotten"
+    )
     metrics_listen: str = setting("127.0.0.1:4065", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")

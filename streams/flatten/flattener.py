@@ -62,7 +62,7 @@ class _Flattener:
         self._started = False
         self._interval_ms = interval_ms
         self._encode = encode
-        self._names = NamesReader(settings)
+        self._names = NamesReader(settings, settings.flatten_memory_mb * 1_000_000)
         self._consumer = kafka.consumer(settings, FLATTEN_GROUP)
         # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
         self._producer = kafka.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})

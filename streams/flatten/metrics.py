@@ -4,7 +4,7 @@ from prometheus_client import Counter, Gauge
 
 MESSAGES = Counter("icestream_flatten_messages", "messages of icestream.samples that are published as records")
 RECORDS = Counter("icestream_flatten_records", "records published")
-UNRESOLVED = Counter("icestream_flatten_unresolved_records", "records whose stack was not announced in time")
+UNRESOLVED = Counter("icestream_flatten_unresolved_records", "records of stacks that are not known as a whole")
 CORRECTED = Counter("icestream_flatten_corrected_contexts", "trace contexts whose operation came after their records")
 UNKNOWN = Counter("icestream_flatten_unknown_contexts", "trace contexts published while their operation was not known")
 REPEATED = Counter("icestream_flatten_repeated", "messages skipped because they were published before")

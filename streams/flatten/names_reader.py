@@ -10,7 +10,7 @@ from icestream import kafka
 from icestream.messages.checks import BadMessage
 from icestream.messages.stacks import decode_stacks
 from icestream.settings import KafkaSettings
-from icestream.stack_names import StackNames
+from icestream.stack_names import LIMIT_BYTES, UNKNOWN, StackNames
 from icestream.topics import FLATTEN_GROUP, STACKS
 
 _TIMEOUT_S = 15.0
@@ -19,8 +19,8 @@ _TIMEOUT_S = 15.0
 class NamesReader:
     """Reads from the beginning of the topic, in no group; commits nothing."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        self.names = StackNames()
+    def __init__(self, settings: KafkaSettings, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.names = StackNames(limit_bytes)
         self._missed: set[int] = set()  # stacks that were not known at the end of the last wait
         self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
         partitions = self._consumer.list_topics(STACKS, timeout=_TIMEOUT_S).topics[STACKS].partitions
@@ -37,21 +37,24 @@ class NamesReader:
 
     def wait_for(self, stack_ids: Collection[int], deadline: float) -> set[int]:
         """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic()); returns those
-        that are not known. It does not wait again for those that the last call has waited for."""
+        that are not known, or not as a whole. It does not wait again for those that the last call has waited for, nor
+        for what is lacking in a stack."""
         self.catch_up(deadline)
-        missing = self._unknown(stack_ids)
+        missing, torn = self._lacking(stack_ids)
         awaited = missing - self._missed
         while awaited and time.monotonic() < deadline:
             self._read(0.1)
-            awaited = self._unknown(awaited)
-        self._missed = self._unknown(missing)
-        return self._missed
+            awaited, _ = self._lacking(awaited)
+        self._missed, torn = self._lacking(missing | torn)
+        return self._missed | torn
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _unknown(self, stack_ids: Collection[int]) -> set[int]:
-        return {each for each in stack_ids if each and not self.names.frames(each)}
+    def _lacking(self, stack_ids: Collection[int]) -> tuple[set[int], set[int]]:
+        """Returns the stacks of which nothing is known, and those of which only a part is."""
+        frames = {each: self.names.frames(each) for each in stack_ids if each}
+        return {each for each, of in frames.items() if not of}, {each for each, of in frames.items() if UNKNOWN in of}
 
     def _read(self, timeout_s: float) -> bool:
         """Reads on for at most this time; returns whether something came."""

@@ -195,6 +195,19 @@ def test_activity_of_samples_that_came_late_is_looked_for_near_their_arrival() -
     assert last >= first
 
 
+def test_a_stack_of_which_only_a_part_is_known_is_told_and_not_waited_for(in_process_broker: KafkaSettings) -> None:
+    whole = stack_batch().SerializeToString()
+    part = stack_batch()
+    part.node_id[0] = 4712  # not the root
+    with closing(NamesReader(in_process_broker)) as names:
+        send(in_process_broker, (STACKS, part.SerializeToString()))
+        began = time.monotonic()
+        wait_until(lambda: names.wait_for({0, 2}, began + 2 * PATIENCE_S) == {2})
+        assert time.monotonic() < began + PATIENCE_S
+        send(in_process_broker, (STACKS, whole))
+        wait_until(lambda: names.wait_for({0, 2}, time.monotonic() + 0.1) == set())
+
+
 def test_a_stack_that_nobody_announces_is_waited_for_once(in_process_broker: KafkaSettings) -> None:
     with closing(NamesReader(in_process_broker)) as names:
         assert names.wait_for({0, 4711}, time.monotonic() + 0.3) == {4711}
