@@ -75,8 +75,8 @@ def followed() -> bool:
     loop = _running_loop()
     if loop is not None:
         return isinstance(loop, _followed_loops)
-    in_trio = getattr(_modules.get("trio.lowlevel"), "in_trio_run", None)
-    return in_trio is None or not in_trio()
+    trio = _modules.get("trio.lowlevel")
+    return trio is None or not getattr(trio, "in_trio_run", _no_loop)()
 
 
 def _patch(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:

@@ -25,7 +25,7 @@ HEADER = struct.Struct("<4sHHIIIIIIIIQ")
 class Columns(NamedTuple):
     """Columns of intervals: each has one value for each interval. All times are nanoseconds."""
 
-    context: list[bytes]
+    context: list[Context]
     start: list[int]  # CLOCK_MONOTONIC
     start_cpu: list[int]  # the thread's CPU clock
     end: list[int]
@@ -94,8 +94,8 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
         array("I", [name_rows.get(operation, UNKNOWN) for operation in operations]),
         array("I", flags),
         array("I", map(len, texts)),
-        b"".join(context[:16] for context in rows),
-        b"".join(context[16:24] for context in rows),
+        b"".join(context.record[:16] for context in rows),
+        b"".join(context.record[16:24] for context in rows),
         b"".join(entries),
         b"".join(traces),
         b"".join(span_ids),
@@ -106,9 +106,9 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
     return b"".join(parts)
 
 
-def _request(context: bytes) -> tuple[bytes, str]:
+def _request(context: Context) -> tuple[bytes, str]:
     """Returns the ID of the entry span and the operation of a context; zeros and "" if they are not known."""
-    if isinstance(context, Context) and (operation := context.operation):
+    if operation := context.operation:
         return context.entry_span_id, operation
     return bytes(8), ""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
 from icestream.tracing.span import MOST_NAME
-from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, Thread, context_of_task, this_thread, unless_ended
+from icestream.tracing.threads import ENTRY, ERROR, Context, Thread, context_of_task, limits, this_thread, unless_ended
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OtelContext
@@ -22,11 +22,16 @@ _ENTRY = "_icestream_entry"
 
 
 class _SpanContext(Context):
-    """The record of a span. Frameworks rename the entry span when they have found the route."""
+    """Frameworks rename the entry span when they have found the route. A span may be attached in many places."""
 
-    span: Any = None
-    entry: Any = None
-    """None: not known, because the request is not sampled here."""
+    __slots__ = ("entry", "span")
+
+    def __init__(self, record: bytes, span: Any) -> None:
+        entry = _entry_of(span)
+        super().__init__(record, b"" if entry is None else entry.context.span_id.to_bytes(8, "big"))
+        self.span = span
+        self.entry = entry
+        """None: not known, because the request is not sampled here."""
 
     @property
     def ended(self) -> bool:
@@ -40,17 +45,20 @@ class _SpanContext(Context):
 
 
 class Token:
-    """What `attach` returns: OpenTelemetry's own token, and ours. `outer`: the thread and the context that it was in,
-    if that is not the one above: `contextvars.Context.run` changes that alone."""
+    """What `attach` returns: OpenTelemetry's own token, and ours.
 
-    __slots__ = ("ours", "outer", "record", "theirs")
+    `context`: the one that `detach` ends. `outer`: the thread and the context that it was in, if that is not the one
+    above: `contextvars.Context.run` changes that alone.
+    """
+
+    __slots__ = ("context", "ours", "outer", "theirs")
 
     def __init__(
-        self, theirs: Any, ours: Any, record: "_SpanContext | None", outer: tuple[Thread, Context | None] | None
+        self, theirs: Any, ours: Any, context: Context | None, outer: tuple[Thread, Context | None] | None
     ) -> None:
         self.theirs = theirs
         self.ours = ours
-        self.record = record
+        self.context = context
         self.outer = outer
 
     def __getattr__(self, name: str) -> Any:
@@ -78,25 +86,23 @@ class Hook:
     def attach(self, context: "OtelContext") -> Any:
         """In place of the runtime context's own."""
         theirs = self._attach(context)
-        if not Limits.rows:
+        if not limits.rows:
             return theirs
         self.equip()
-        record = self._record(context)
         thread, above = this_thread(), context_of_task.get()
-        if record is not None and above is not None and above[:16] == record[:16] and not above.ended:
-            record.outermost = above if above.outermost is None else above.outermost
+        ours = self._context_of_span(context, above)
         outer = None if thread.context is above else (thread, thread.context)
-        ours = context_of_task.set(record)
-        thread.switch(record if followed() else None)
-        return Token(theirs, ours, record, outer)
+        token = context_of_task.set(ours)
+        thread.switch(ours if followed() else None)
+        return Token(theirs, token, None if ours is above else ours, outer)
 
     def detach(self, token: Any) -> None:
         """In place of the runtime context's own."""
         if not isinstance(token, Token):
             self._detach(token)
             return
-        if token.record is not None:
-            token.record.left = True
+        if token.context is not None:
+            token.context.open = False
         try:
             self._detach(token.theirs)
             context_of_task.reset(token.ours)
@@ -129,19 +135,20 @@ class Hook:
                 self._service = service
                 self.tell_service()
 
-    def _record(self, context: "OtelContext") -> _SpanContext | None:
-        """Returns the thread record of the span in the context, or None if it has no valid span."""
+    def _context_of_span(self, context: "OtelContext", above: Context | None) -> Context | None:
+        """Returns our context for the span in OpenTelemetry's, or None if it has no valid span."""
         current = self._trace.get_current_span(context)
         span = current.get_span_context()
         if not span.is_valid:
             return None
         identifiers = span.trace_id << 64 | span.span_id
-        record = _SpanContext(identifiers.to_bytes(24, "big") + bytes((1, span.trace_flags & 0xFF, 0, 0)))
-        entry = _entry_of(current)
-        if entry is not None:
-            record.entry_span_id = entry.context.span_id.to_bytes(8, "big")
-            record.span, record.entry = current, entry
-        return record
+        record = identifiers.to_bytes(24, "big") + bytes((1, span.trace_flags & 0xFF, 0, 0))
+        if above is not None and above.record == record and not above.ended:  # only baggage changes, for example
+            return above
+        ours = _SpanContext(record, current)
+        if above is not None and above.record[:16] == record[:16] and not above.ended:
+            ours.outermost = above.outermost or above
+        return ours
 
 
 def _entry_of(span: Any) -> Any:
@@ -167,7 +174,7 @@ def _processor() -> Any:
 
         def on_end(self, span: ReadableSpan) -> None:
             context = span.context
-            if not Limits.rows or context is None or span.start_time is None or span.end_time is None:
+            if not limits.rows or context is None or span.start_time is None or span.end_time is None:
                 return
             since = time.time_ns() - time.monotonic_ns()
             # Floats are given, too, and any number.

@@ -2,36 +2,31 @@
 
 import itertools
 import os
+import struct
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, local, this_thread, unless_ended
+from icestream.tracing.threads import ENTRY, ERROR, Context, context_of_task, limits, local, this_thread, unless_ended
 
 MOST_NAME = 256
 """Characters of a name that are kept."""
 
-_ODD = 0x9E3779B97F4A7C15
-_MAX_ID = 2**64 - 1
+_FLAGS = b"\x01\x01\x00\x00"
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 
 
-class _SpanIds:
-    """Makes span IDs that no other process is likely to make: a walk through all 64-bit numbers from a random start."""
-
-    def __init__(self) -> None:
-        self._start = int.from_bytes(os.urandom(8), "big")
-        self._count = itertools.count(1)
-
-    def next(self) -> bytes:
-        return ((self._start + next(self._count) * _ODD) & _MAX_ID or 1).to_bytes(8, "big")
+def _span_ids() -> Iterator[bytes]:
+    """Makes span IDs that no other process is likely to make: they count from a random number."""
+    return map(struct.Struct("<Q").pack, itertools.count(1 + (int.from_bytes(os.urandom(8), "big") >> 1)))
 
 
-_ids = _SpanIds()
+_ids = _span_ids()
 
 
-class span:
+class span(Context):
     """What runs in the `with` block works for this trace and span.
 
     IDs have 32 and 16 hexadecimal digits; others raise ValueError. A missing span ID is made (attribute `span_id`).
@@ -40,16 +35,17 @@ class span:
     It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
 
-    __slots__ = ("_above", "_caller", "_context", "_entered", "_outer", "_span", "_start", "_trace", "name")
+    __slots__ = ("_above", "_outer", "_parent", "_span", "_start", "_trace", "name")
 
     # A request may enter thousands of spans a second, so this takes few steps and calls (`benchmarks/tracing.py`).
     def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
         trace = self._trace = _identifier(trace_id, _NO_TRACE, "trace_id")
-        own = self._span = _ids.next() if span_id is None else _identifier(span_id, _NO_SPAN, "span_id")
-        self._context = Context(trace + own + b"\x01\x01\x00\x00")
+        own = self._span = next(_ids) if span_id is None else _identifier(span_id, _NO_SPAN, "span_id")
+        self._parent = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
+        self.record = trace + own + _FLAGS
         self.name = name
-        self._caller = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
-        self._entered = False
+        self.outermost = None
+        self.open = False
 
     @property
     def trace_id(self) -> str:
@@ -62,48 +58,48 @@ class span:
         return self._span.hex()
 
     def __enter__(self) -> Self:
-        if Limits.rows:
-            context = self._context
+        if limits.rows:
             above = self._above = context_of_task.get()
-            if above is not None and above[:16] == self._trace:
-                context.entry_span_id, context.entry_name = above.entry_span_id, above.operation
+            if above is not None and above.record[:16] == self._trace:
+                self._parent = above.record[16:24]
+                self.entry_span_id, self.entry_name = above.entry_span_id, above.operation
                 if not above.ended:
-                    context.outermost = above if above.outermost is None else above.outermost
+                    self.outermost = above.outermost or above
             else:
-                context.entry_span_id, context.entry_name = self._span, str(self.name)[:MOST_NAME]
-            context_of_task.set(context)
+                self.entry_span_id, self.entry_name = self._span, str(self.name)[:MOST_NAME]
+            self.open = True
+            context_of_task.set(self)
             thread = local.thread or this_thread()
-            # The thread may be in another context than the one above: `Context.run` changes that alone.
+            # The thread may be in another context than the one above: `contextvars.Context.run` changes that alone.
             self._outer = thread.context
-            self._start = thread.switch(context if followed() else None)
-            self._entered = True
+            self._start = thread.switch(self if followed() else None)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._entered:
+        if not self.open:
             return
-        self._entered = False
-        context, above = self._context, self._above
-        context.left = True
+        self.open = False
+        above = unended = self._above
+        if above is not None and above.ended:
+            unended = None
         # A generator may be closed in another task or thread than it was entered in, or after another generator began.
-        if context_of_task.get() is context:
-            context_of_task.set(unless_ended(above))
+        if context_of_task.get() is self:
+            context_of_task.set(unended)
         thread = local.thread or this_thread()
         current = thread.context
-        if current is context or (current is not None and current.ended):
-            end = thread.switch(unless_ended(self._outer))
+        if current is self or (current is not None and current.ended):
+            end = thread.switch(unended if self._outer is above else unless_ended(self._outer))
         else:
             end = time.monotonic_ns()
-        if len(thread.spans) < Limits.spans:  # as Thread.end_span, without a call
-            parent_id = above[16:24] if above is not None and above[:16] == self._trace else self._caller
-            flags = ENTRY if context.entry_span_id == self._span else 0
+        if len(thread.spans) < limits.spans:  # as Thread.end_span, without a call
+            flags = ENTRY if self.entry_span_id == self._span else 0
             if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
                 flags |= ERROR
             name = str(self.name)[:MOST_NAME]  # applications pass None where they have no name
-            thread.spans.append((self._trace, self._span, parent_id, name, self._start, end, flags))
-        elif Limits.spans:
+            thread.spans.append((self._trace, self._span, self._parent, name, self._start, end, flags))
+        elif limits.spans:
             thread.dropped_spans += 1
 
     async def __aenter__(self) -> Self:
@@ -118,7 +114,7 @@ class span:
 def forked() -> None:
     """Makes the child of a fork continue with IDs from another start."""
     global _ids
-    _ids = _SpanIds()
+    _ids = _span_ids()
 
 
 def _identifier(text: str, zeros: bytes, what: str) -> bytes:

@@ -1,7 +1,7 @@
 """Which context each thread is in, and the intervals this gives.
 
-A context is a thread record's bytes (record.py): 16 of the trace ID, 8 of the span ID, 4 more. An interval is one
-thread in one context: its rows are (context, start, CPU clock at start, end, CPU clock at end), both clocks in ns.
+An interval is one thread in one context: its rows are (context, start, CPU clock at start, end, CPU clock at end), both
+clocks in ns.
 
 The owning thread alone changes its state, in `switch`, without a lock. The thread that sends reads beside it: it takes
 finished rows away, and cuts the open one by noting how far it has sent it. What the owner records later is trimmed to
@@ -20,16 +20,21 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-class Context(bytes):
-    """A thread record's bytes, with the request that it is part of."""
+class Context:
+    """What a thread works for: one span of a request."""
 
-    entry_span_id: bytes = b""
-    """The first span of the request in this process; b"": not known."""
-    entry_name: str = ""
-    outermost: "Context | None" = None
-    """The context of the request that this one is within; None: it is within no other one."""
-    left = False
-    """Whether its span was left."""
+    __slots__ = ("entry_name", "entry_span_id", "open", "outermost", "record")
+
+    def __init__(self, record: bytes, entry_span_id: bytes = b"", entry_name: str = "") -> None:
+        self.record = record
+        """What profilers read (record.py): 16 bytes of the trace ID, 8 of the span ID, 4 more."""
+        self.entry_span_id = entry_span_id
+        """The first span of the request in this process; b"": not known."""
+        self.entry_name = entry_name
+        self.outermost: Context | None = None
+        """The context of the request that this one is within; None: it is within no other one."""
+        self.open = True
+        """Whether its span was entered and not left."""
 
     @property
     def operation(self) -> str:
@@ -42,7 +47,7 @@ class Context(bytes):
 
         Python goes on to hand an ended context to callbacks of a connection that the request opened, for example.
         """
-        return self.left if self.outermost is None else self.outermost.ended
+        return not self.open if self.outermost is None else self.outermost.ended
 
 
 def unless_ended(context: "Context | None") -> "Context | None":
@@ -68,7 +73,7 @@ FEWEST = 100
 context_of_task: ContextVar[Context | None] = ContextVar("icestream_context", default=None)
 """The context that the running code belongs to; asyncio gives every task its own."""
 
-_SWITCHING: Open = (Context(), 0, 0)
+_SWITCHING: Open = (Context(b""), 0, 0)
 """Held in place of the open interval while it changes."""
 
 _monotonic_ns, _thread_time_ns = time.monotonic_ns, time.thread_time_ns
@@ -81,12 +86,16 @@ class Local(threading.local):
     guard: "_Guard | None" = None
 
 
-class Limits:
+class _Limits:
     """Limits of the buffers; zero while tracing is off."""
 
-    rows = 0
-    wake = 0
-    spans = 0
+    __slots__ = ("rows", "spans", "wake")
+
+    def __init__(self) -> None:
+        self.rows = self.wake = self.spans = 0
+
+
+limits = _Limits()
 
 
 class Registry:
@@ -102,15 +111,15 @@ class Registry:
 
     def share_limits(self) -> None:
         """Divides the room among the threads there are now."""
-        if Limits.rows:
+        if limits.rows:
             self.set_limits(True)
 
     def set_limits(self, on: bool) -> None:
         """Sets the limits: keeps intervals and spans from now on, or none if `on` is false."""
         share = ALL_INTERVALS // max(1, len(self.threads))
-        Limits.rows = WIDTH * max(FEWEST, min(MOST_INTERVALS, share)) if on else 0
-        Limits.wake = Limits.rows // WIDTH // 2 * WIDTH
-        Limits.spans = MOST_SPANS if on else 0
+        limits.rows = WIDTH * max(FEWEST, min(MOST_INTERVALS, share)) if on else 0
+        limits.wake = limits.rows // WIDTH // 2 * WIDTH
+        limits.spans = MOST_SPANS if on else 0
 
 
 class Thread:
@@ -139,7 +148,7 @@ class Thread:
         self.cpu_clock = _cpu_clock()
         self.context: Context | None = None
         self.opened: Open | None = None
-        self.rows: list[bytes | int] = []
+        self.rows: list[Context | int] = []
         self.spans: list[SpanEnd] = []
         self.dropped = self.dropped_spans = 0
         self.reported = self.reported_spans = 0  # of the dropped; the sending thread's
@@ -153,38 +162,40 @@ class Thread:
         handler) is passed over.
         """
         opened = self.opened
-        if context == self.context or opened is _SWITCHING:
+        if context is self.context or opened is _SWITCHING:
             return _monotonic_ns()
         self.opened = _SWITCHING
+        slot = self.slot
         try:
-            self.slot.value = None
+            slot.value = None
             now, cpu = _monotonic_ns(), _thread_time_ns()
             if opened is not None:
-                self._record(opened, now, cpu)
-            self.slot.value = context
+                rows = self.rows
+                length = len(rows)
+                if length < limits.rows:
+                    left, start, start_cpu = opened
+                    rows += left, start, start_cpu, now, cpu
+                    if length == limits.wake:
+                        registry.wake()
+                elif limits.rows:
+                    self.dropped += 1
             self.context = context
-            self.opened = None if context is None else (context, now, cpu)
+            if context is None:
+                self.opened = None
+            else:
+                slot.value = context.record
+                self.opened = (context, now, cpu)
         except BaseException:  # raised by a signal handler
-            self.slot.value = None
+            slot.value = None
             self.context = self.opened = None
             raise
         return now
 
-    def _record(self, opened: Open, now: int, cpu: int) -> None:
-        rows = self.rows
-        length = len(rows)
-        if length < Limits.rows:
-            rows.extend((*opened, now, cpu))
-            if length == Limits.wake:
-                registry.wake()
-        elif Limits.rows:
-            self.dropped += 1
-
     def end_span(self, span: SpanEnd) -> None:
         """Remembers a span that ended."""
-        if len(self.spans) < Limits.spans:
+        if len(self.spans) < limits.spans:
             self.spans.append(span)
-        elif Limits.spans:
+        elif limits.spans:
             self.dropped_spans += 1
 
     @property
@@ -193,7 +204,7 @@ class Thread:
         all_reported = self.dropped == self.reported and self.dropped_spans == self.reported_spans
         return all_reported and not (self.rows or self.opened or self.spans or self.ended)
 
-    def take(self) -> list[bytes | int]:
+    def take(self) -> list[Context | int]:
         """Returns the finished rows and the part of the open one until now, WIDTH values for each row in one list."""
         opened = self.opened  # before the rows: so that all that ended before it are among them
         rows = _take_all(self.rows)
@@ -210,7 +221,7 @@ class Thread:
         """Removes and returns the spans that ended."""
         return _take_all(self.spans)
 
-    def _cut(self, opened: Open | None) -> list[bytes | int]:
+    def _cut(self, opened: Open | None) -> list[Context | int]:
         """The part of the open interval that was not sent yet, as a row; nothing where it is no longer open."""
         if opened is None or opened is _SWITCHING or self.cpu_clock is None:
             return []

@@ -278,7 +278,7 @@ def test_a_collector_that_does_not_read_costs_intervals_and_they_are_counted(tmp
 def test_a_thread_keeps_no_more_than_the_limit(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "PERIOD_SECONDS", PATIENCE_S)  # an interval that is open when it wakes is sent in parts
     tracing.start(service="tested", socket=listener.path)
-    monkeypatch.setattr(threads.Limits, "rows", 10 * threads.WIDTH)
+    monkeypatch.setattr(threads.limits, "rows", 10 * threads.WIDTH)
     monkeypatch.setattr(threads.registry, "share_limits", lambda: None)
     for _ in range(5000):
         with tracing.span(TRACE):
@@ -295,12 +295,13 @@ def test_a_thread_keeps_no_more_than_the_limit(listener: Listener, monkeypatch: 
 def test_however_it_is_cut_intervals_do_not_overlap_and_sums_are_kept(moves: list[tuple[str, int]]) -> None:
     threads.registry.set_limits(True)
     thread = threads.Thread(threads.ctypes.c_char_p())
-    taken: list[bytes | int] = []
-    spent: Counter[bytes] = Counter()
+    contexts = [threads.Context(bytes([number + 1]) * 28) for number in range(4)]
+    taken: list[threads.Context | int] = []
+    spent: Counter[threads.Context] = Counter()
     for move, number in moves:
         before, context = time.thread_time_ns(), thread.context
         if move == "enter":
-            thread.switch(bytes([number + 1]) * 28)
+            thread.switch(contexts[number])
         elif move == "leave":
             thread.switch(None)
         elif move == "take":
@@ -334,17 +335,17 @@ def test_taking_beside_a_thread_that_switches_loses_and_doubles_nothing() -> Non
         made.append(thread)
         ready.set()
         choice = random.Random(1)
-        context = bytes([7]) * 28
-        thread.switch(context)
+        contexts = [threads.Context(bytes([number]) * 28) for number in range(5)]
+        thread.switch(threads.Context(bytes([7]) * 28))
         first.append(thread.opened)
         for _ in range(30_000):
-            thread.switch(bytes([choice.randrange(5)]) * 28)
+            thread.switch(choice.choice(contexts))
         thread.switch(None)
 
     worker = threading.Thread(target=work)
     worker.start()
     ready.wait()
-    taken: list[bytes | int] = []
+    taken: list[threads.Context | int] = []
     while worker.is_alive():
         taken += made[0].take()
     taken += made[0].take()

@@ -38,8 +38,9 @@ def _current() -> tuple[str, str] | None:
     record = local.thread.slot.value if local.thread else None
     if record is None:
         return None
-    full = local.thread.context
-    assert full is not None
+    context = local.thread.context
+    assert context is not None
+    full = context.record
     assert full.startswith(record)  # up to the first zero byte
     return full[:16].hex(), full[16:24].hex()
 

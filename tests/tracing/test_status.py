@@ -88,7 +88,7 @@ def test_spans_beyond_the_limit_of_a_thread_are_counted(
     monkeypatch.setattr(sender, "PERIOD_SECONDS", PATIENCE_S)
     tracing.start(service="tested", socket=listener.path)
     try:
-        monkeypatch.setattr(threads.Limits, "spans", 10)
+        monkeypatch.setattr(threads.limits, "spans", 10)
         for _ in range(20):
             with tracing.span(TRACE), tracer.start_as_current_span("inner"):
                 pass

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.threads import Context
 from tests.waiting import PATIENCE_S
 
 ATTACKER, OTHER = 65_533, 65_532
@@ -57,8 +58,9 @@ def open_folder() -> Iterator[Path]:
 def datagram(rows: int) -> bytes:
     """Of this process."""
     end = time.monotonic_ns() - 1_000_000
+    context = Context(bytes(range(1, 29)))
     columns = Columns(
-        [bytes(range(1, 29))] * rows, [end - 1000] * rows, [0] * rows, [end] * rows, [500] * rows, [os.getpid()] * rows
+        [context] * rows, [end - 1000] * rows, [0] * rows, [end] * rows, [500] * rows, [os.getpid()] * rows
     )
     (only,) = datagrams(b"victim", os.getpid(), columns, [], 0)
     return only.content

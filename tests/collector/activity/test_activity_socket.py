@@ -23,6 +23,7 @@ from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.intervals import Intervals
 from collector.processes.process_events import Executed, Exited, Forked
 from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.threads import Context
 from tests.examples import examples
 from tests.waiting import wait_until
 
@@ -42,8 +43,9 @@ def _datagram(
     """Rows: context, start, duration, CPU."""
     rows = rows or []
     tid = os.getpid() if tid is None else tid
+    contexts = {row[0]: Context(row[0]) for row in rows}
     columns = Columns(
-        [row[0] for row in rows],
+        [contexts[row[0]] for row in rows],
         [row[1] for row in rows],
         [0] * len(rows),
         [row[1] + row[2] for row in rows],

@@ -26,12 +26,10 @@ OFFSET_NS = 1_700_000_000 * 10**9
 
 
 def context(span: int, entry: int, operation: str) -> Context:
-    made = Context(TRACE + span.to_bytes(8, "big") + b"\x01\x01\x00\x00")
-    made.entry_span_id, made.entry_name = entry.to_bytes(8, "big"), operation
-    return made
+    return Context(TRACE + span.to_bytes(8, "big") + b"\x01\x01\x00\x00", entry.to_bytes(8, "big"), operation)
 
 
-def datagram(contexts: list[bytes], spans: list[SpanEnd], now: int = NOW, service: bytes = b"shop") -> bytes:
+def datagram(contexts: list[Context], spans: list[SpanEnd], now: int = NOW, service: bytes = b"shop") -> bytes:
     count = len(contexts)
     columns = Columns(contexts, [now - 1000] * count, [0] * count, [now] * count, [900] * count, [os.getpid()] * count)
     (only,) = datagrams(service, os.getpid(), columns, spans, 0)
@@ -65,7 +63,7 @@ def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiv
     fine: SpanEnd = (TRACE, (3).to_bytes(8, "big"), (1).to_bytes(8, "big"), "load", now - 9, now, 0)
     read = batch(
         receiver,
-        datagram([context(1, 1, "GET"), bytes(TRACE + bytes(7) + b"\x09")], [entry, inner, fine], now),
+        datagram([context(1, 1, "GET"), Context(TRACE + bytes(7) + b"\x09")], [entry, inner, fine], now),
         datagram([context(2, 1, "GET /a"), context(1, 1, "GET /a")], [], now),
     )
     found = {
