@@ -23,8 +23,8 @@ export async function showHoles(values, signal) {
   const line = byId("holes");
   try {
     const answer = await completeness(values, signal);
-    line.hidden = answer.complete;
-    if (!answer.complete) line.replaceChildren(heading(answer), list(answer));
+    line.hidden = !answer.holes.length && answer.known_from === null;
+    if (!line.hidden) line.replaceChildren(heading(answer), list(answer));
   } catch {
     if (!signal.aborted) line.hidden = true;
   }

@@ -67,8 +67,8 @@ class Completeness:
 
     @property
     def complete(self) -> bool:
-        """Whether it is known that nothing is missing."""
-        return not self.holes and self.known_from_unix_milli is None
+        """Whether it is known that nothing is missing: where no host was, as in the future, nothing is known."""
+        return self.hosts > 0 and not self.holes and self.known_from_unix_milli is None
 
     @property
     def missing_cpu_ns(self) -> int:

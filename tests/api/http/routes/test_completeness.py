@@ -87,7 +87,7 @@ def holes(api: Api) -> Callable[..., Holes]:
 
     def ask(first: float = 0, last: float = 600, **more: object) -> Holes:
         answer = api.json("/api/v1/completeness", start=START_S + first, end=START_S + last, **more)
-        assert answer["complete"] == (not answer["holes"])
+        assert answer["complete"] == (answer["hosts"] > 0 and not answer["holes"])
         assert answer["known_from"] is None
         return {(hole["kind"], hole["host_id"]): hole for hole in answer["holes"]}
 
@@ -113,7 +113,7 @@ def test_what_is_older_than_the_batches_that_are_kept_is_not_known(sent: Sent, a
         return api.json("/api/v1/completeness", **times)
 
     sent.windows(range(1, 13), started_s=now_s - 3 * 86_400)
-    assert (ask(40, 30)["known_from"], ask(40, 30)["complete"]) == (None, True)  # nothing is ever dropped
+    assert ask(40, 30)["known_from"] is None  # nothing is ever dropped
     retention._Tables(client).drop_after("batches", "last_time", 14)
     try:
         old, half, young = ask(40, 30), ask(40, 2), ask(4, 2)
@@ -171,6 +171,15 @@ def test_an_empty_range_has_no_holes(sent: Sent, holes: Callable[..., Holes]) ->
     sent.windows(range(1, 121))
     assert holes(-HOUR, -10) == {}  # before the host was there
     assert holes(2 * HOUR, 3 * HOUR) == {}  # long after it went
+
+
+def test_of_the_future_and_of_a_range_without_hosts_nothing_is_known(sent: Sent, api: Api) -> None:
+    now_s = int(time.time())
+    sent.windows(range(1, 13), started_s=now_s - 60)
+    for start_s, end_s in ((now_s + 2 * HOUR, now_s + 3 * HOUR), (now_s - 9 * HOUR, now_s - 8 * HOUR)):
+        answer = api.json("/api/v1/completeness", start=start_s, end=end_s)
+        assert (answer["complete"], answer["hosts"], answer["holes"]) == (False, 0, [])
+    assert api.json("/api/v1/completeness", start=now_s - 30, end=now_s + HOUR)["complete"]
 
 
 def test_missing_numbers_are_missing_windows_with_their_cpu(sent: Sent, holes: Callable[..., Holes], api: Api) -> None:
