@@ -1,6 +1,8 @@
 """The views for SQL say what the API says."""
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from tests.api.queries.operations_data import SAMPLE_NS, Request, insert_request
 
 RANGE = "start = '2026-02-02 00:00:00', end = '2026-02-03 00:00:00'"
 _LINES = re.MULTILINE | re.DOTALL
-_PAGE = Path(__file__).parents[3] / "docs" / "storage.md"
+ROOT = Path(__file__).parents[3]
+_PAGE = ROOT / "docs" / "storage.md"
+EMBEDDED = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)[0]
 _, NAMES_ONCE = re.findall(r"^```sql\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)
 MAIN, HOT, OUTER = frame("main"), frame("hot"), Frame(("inlined", "outer"), 0x10)
 
@@ -53,6 +57,22 @@ def test_sums_of_functions_are_those_of_the_api(api: Api, client: Client) -> Non
     assert flat == {
         row["name"]: pytest.approx(row["flat"]) for row in top if row["flat"] and row["name"] != "[no stack]"
     }
+
+
+def test_the_embedded_clickhouse_is_asked_for_own_samples_as_the_page_says(client: Client, tmp_path: Path) -> None:
+    fill(client, [Sample((MAIN, HOT), 30), Sample((MAIN, HOT), 10), Sample((MAIN,), 3)])
+    in_functions = client.query(f"SELECT sum(samples) FROM function_cpu({RANGE})").result_rows
+    assert in_functions == [(5,)]  # `main` is in all three
+    store = (
+        "from icestream.clickhouse import connect; from sinks.migrate import migrate; from tests.api.fill import *;"
+        f"c = connect('chdb://{tmp_path}/clickhouse'); migrate(c); main, hot = frame('main'), frame('hot');"
+        "fill(c, [Sample((main, hot), 30), Sample((main, hot), 10), Sample((main,), 3)]); c.close()"
+    )
+    block = EMBEDDED.replace("/var/lib/icestream", str(tmp_path))
+    block = block.replace("2026-01-31 12:00", "2026-02-02 00:00").replace("2026-01-31 13:00", "2026-02-03 00:00")
+    subprocess.run([sys.executable, "-c", store], check=True, cwd=ROOT)
+    asked = subprocess.run([sys.executable, "-c", block], check=True, capture_output=True, text=True)
+    assert re.findall(r"│ (\w+) +│ +(\d+) │", asked.stdout) == [("hot", "2"), ("main", "1")]
 
 
 def test_sums_of_operations_are_those_of_the_api(api: Api, client: Client) -> None:
