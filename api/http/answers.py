@@ -39,6 +39,16 @@ class ProfileHead:
     labels: dict[str, str] = field(default_factory=dict)  # of all samples in pprof
 
 
+def check_format(output_format: Format | None, view: View, shape: TreeShape, is_grouped: bool = False) -> None:
+    """Raises ApiError if a format does not have such frames. For routes, before they ask for the stacks."""
+    if output_format is Format.PGO and (view.changes_frames or shape.invert or is_grouped):
+        raise bad_request(
+            "bad_parameter",
+            "format=pgo has all frames as they are: the compiler reads who calls whom, and from which line",
+            "leave out hide, frames, by, invert and group_by",
+        )
+
+
 def graph_response(
     state: AppState,
     values: StackValues,
@@ -48,15 +58,9 @@ def graph_response(
     shape: TreeShape,
     labels: LabelValues | None = None,
 ) -> Response:
-    """The stacks that `view` keeps, below values of `labels`. Raises ApiError."""
-    shape.check(state.settings)
+    """The stacks that `view` keeps, below values of `labels`, in a format that `check_format` has passed. Raises
+    ApiError."""
     changed = view.changes_frames or shape.invert or labels is not None
-    if changed and output_format is Format.PGO:
-        raise bad_request(
-            "bad_parameter",
-            "format=pgo has all frames as they are: the compiler reads who calls whom, and from which line",
-            "leave out hide, frames, by, invert and group_by",
-        )
     keep = view.keeps(state, values.stack_ids)
     if keep is not None:
         values = values.where(keep)

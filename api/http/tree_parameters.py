@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from api.errors import too_large
+from api.http.app_state import AppState, app_state
 from api.settings import ApiSettings
 
 DEFAULT_MAX_NODES = 20_000
@@ -47,10 +48,13 @@ class TreeShape:
 
 
 def tree_shape(
+    state: Annotated[AppState, Depends(app_state)],
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
     width: WidthParam = None,
     root: RootParam = None,
     invert: InvertParam = False,
 ) -> TreeShape:
-    """For routes, as a dependency."""
-    return TreeShape(max_nodes, width, int(root, 16) if root else 0, invert)
+    """For routes, as a dependency. Raises ApiError."""
+    shape = TreeShape(max_nodes, width, int(root, 16) if root else 0, invert)
+    shape.check(state.settings)
+    return shape

@@ -57,7 +57,6 @@ def diff(
     output_format: DiffFormatParam = DiffFormat.TREE,
 ) -> Response:
     """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
-    shape.check(state.settings)
     limit = state.settings.api_max_stacks
     profile, before = (read_selected_stacks(state.database, side, limit) for side in (selection, baseline))
     head = selection.as_json() | baseline_json(baseline)
@@ -79,7 +78,6 @@ def diff_response(
     output_format: DiffFormat,
 ) -> Response:
     """The stacks of a profile and its baseline that `view` keeps. Raises ApiError."""
-    shape.check(state.settings)
     sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
     stacks = view.stacks(state, stack_ids)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from api.http.answers import ProfileHead, graph_response
+from api.http.answers import ProfileHead, check_format, graph_response
 from api.http.app_state import AppState, app_state
 from api.http.error_model import error_responses
 from api.http.formats import Format, FormatParam
@@ -35,6 +35,7 @@ def merge(
     output_format: FormatParam = Format.TREE,
 ) -> Response:
     """Sums up all samples that the selector selects in the time range."""
+    check_format(output_format, view, shape, is_grouped=bool(group_by))
     limit, labels = state.settings.api_max_stacks, None
     if group_by:
         grouped = read_labelled_stack_values(state.database, selection, group_by, limit)

@@ -90,7 +90,6 @@ def slow_requests(
     `fast`. The graph is scaled to the same number of requests. `differences` lists functions; those whose values per
     request differ most come first. If `thinned_until` is not null, one in a hundred requests is compared.
     """
-    shape.check(state.settings)
     selection.check_operations()
     _check(selection, slow, fast)
     until = thinned_until(state.database, selection.time_range, selection.matchers)

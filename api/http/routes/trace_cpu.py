@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from api.errors import ApiError
-from api.http.answers import ProfileHead, graph_response, json_response
+from api.http.answers import ProfileHead, check_format, graph_response, json_response
 from api.http.app_state import AppState, app_state
 from api.http.error_model import error_responses
 from api.http.formats import FORMAT_QUERY, Format
@@ -58,6 +58,7 @@ def trace_cpu(
     graph as /api/v1/merge does."""
     trace_id = parse_trace_id(trace_id)
     profile_type = parse_profile_type(profile_type)
+    check_format(output_format, view, shape)
     cpu = queries.read_trace_cpu(state.database, trace_id, profile_type, broken_down=output_format is None)
     if cpu is None:
         raise ApiError(

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from api.http.answers import ProfileHead, graph_response
+from api.http.answers import ProfileHead, check_format, graph_response
 from api.http.app_state import AppState, app_state
 from api.http.formats import DiffFormat, DiffFormatParam, Format, FormatParam
 from api.http.graph_model import Diff, Firefox, Merged, Speedscope, graph_responses
@@ -59,6 +59,7 @@ def merge_traces(
 ) -> Response:
     """Answers as `GET` does, for the samples that have one of these trace IDs. Without `start` and `end`, all times
     count."""
+    check_format(output_format, view, shape)
     values = read_stacks_of_traces(state.database, selection, given.trace_ids, state.settings.api_max_stacks)
     head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json() | {"rollups": []})
     return graph_response(state, values, head, output_format, view, shape)

@@ -134,12 +134,14 @@ def test_after_a_failed_query_the_next_answer_is_whole(api: Api, client: Client)
         assert api.json("/api/v1/merge")["total"] == 10_000_000
 
 
-def test_a_store_that_is_away_or_not_set_up_is_503(engine: str, client: Client) -> None:
-    away = TestClient(
-        create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")),
-        base_url="http://localhost",
-        raise_server_exceptions=False,
-    )
+@pytest.fixture
+def away() -> TestClient:
+    """The API of a store that is away."""
+    app = create_app(ApiSettings(), Clients("http://127.0.0.1:1/default"))
+    return TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+
+
+def test_a_store_that_is_away_or_not_set_up_is_503(away: TestClient, engine: str, client: Client) -> None:
     for path in ("/api/v1/merge", "/api/v1/labels", "/api/v1/traces"):
         answer = away.get(path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
@@ -150,6 +152,42 @@ def test_a_store_that_is_away_or_not_set_up_is_503(engine: str, client: Client) 
     bare = limited(engine, "empty")
     assert bare.get("/api/v1/merge").json()["error"]["hint"] == "run: icestream migrate"
     assert "migrate" not in bare.get("/healthz").text
+
+
+GAUGE = "memory:inuse_space:bytes:space:bytes"
+SLOW = "/api/v1/operations/slow"
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "traces"),
+    [
+        ("/api/v1/merge", {"max_nodes": "1000000000"}, ""),
+        ("/api/v1/merge", {"max_nodes": "1000000000"}, "trace_ids"),
+        ("/api/v1/merge", {"format": "pgo", "hide": "x"}, ""),
+        ("/api/v1/merge", {"format": "pgo", "group_by": "host"}, ""),
+        ("/api/v1/merge", {"format": "pgo", "invert": "true"}, "trace_ids"),
+        ("/api/v1/merge", {"group_by": "span_id"}, ""),
+        ("/api/v1/merge", {"group_by": "operation", "profile_type": GAUGE}, ""),
+        ("/api/v1/diff", {"baseline_start": "now-1d", "max_nodes": "1000000000"}, ""),
+        ("/api/v1/diff", {"max_nodes": "1000000000"}, "trace_ids baseline_trace_ids"),
+        ("/api/v1/sandwich", {"function": "main", "max_nodes": "1000000000"}, ""),
+        ("/api/v1/timeline", {"sum_by": "trace_id"}, ""),
+        ("/api/v1/timeline", {"sum_by": "operation", "profile_type": GAUGE}, ""),
+        ("/api/v1/operations", {"selector": '{span_name="x"}'}, ""),
+        (SLOW, {"selector": '{service="shop"}'}, ""),
+        (SLOW, {"selector": '{service="shop", operation="x"}', "max_nodes": "1000000000"}, ""),
+        (TRACE, {"format": "pgo", "by": "line"}, ""),
+        (TRACE, {"format": "tree", "max_nodes": "1000000000"}, ""),
+    ],
+)
+def test_what_no_answer_can_have_is_refused_before_the_store_is_asked(
+    away: TestClient, path: str, parameters: dict[str, str], traces: str
+) -> None:
+    if traces:
+        answer = away.post(path, params=parameters, json={name: ["ab" * 16] for name in traces.split()})
+    else:
+        answer = away.get(path, params=parameters)
+    assert answer.status_code in (400, 422), answer.text
 
 
 def test_more_queries_than_may_wait_are_told_to_come_back(
