@@ -166,7 +166,7 @@ class _Writer:
         for row, mapping_row, address, frame, count in zip(*columns, strict=True):
             location = made.location_table.add(address=address)
             if mapping_row < 0:
-                location.lines.append(self._line(stacks.functions.unnamed(row), 0))
+                location.lines.append(self._line(stacks.functions.unnamed(row)))
                 continue
             mapping = stacks.mappings[mapping_row]
             if mapping_row not in mapping_rows:
@@ -179,7 +179,8 @@ class _Writer:
                 function_row = int(stacks.frame_function[at])
                 # Who has the file may name it. Addresses of a kernel mean nothing elsewhere.
                 if function_row < UNNAMED or mapping.function_kind == "kernel":
-                    location.lines.append(self._line(stacks.functions[function_row], int(stacks.frame_line[at])))
+                    line, start_line = int(stacks.frame_line[at]), int(stacks.frame_start_line[at])
+                    location.lines.append(self._line(stacks.functions[function_row], line, start_line))
 
     def _add_stacks(self, made: ProfilesDictionary) -> None:
         made.stack_table.append(Stack())
@@ -188,7 +189,7 @@ class _Writer:
         for row in itertools.islice(self._stack_rows, 1, None):
             if self._stacks.leaves[row] == ROOT and not unresolved:
                 unresolved = len(made.location_table)
-                made.location_table.add(lines=[self._line(NOT_CODE[UNRESOLVED], 0)])
+                made.location_table.add(lines=[self._line(NOT_CODE[UNRESOLVED])])
             made.stack_table.add(location_indices=paths[row] or [unresolved])
 
     def _mapping(self, mapping: KnownMapping) -> Mapping:
@@ -199,8 +200,8 @@ class _Writer:
             filename_strindex=self._strings.row(mapping.file), attribute_indices=map(self._attributes.row, own)
         )
 
-    def _line(self, function: KnownFunction, line: int) -> Line:
-        return Line(function_index=self._functions.row((function.name, function.file, function.line)), line=line)
+    def _line(self, function: KnownFunction, line: int = 0, start_line: int = 0) -> Line:
+        return Line(function_index=self._functions.row((function.name, function.file, start_line)), line=line)
 
     def _type(self, kind: str, unit: str) -> ValueType:
         return ValueType(type_strindex=self._strings.row(kind), unit_strindex=self._strings.row(unit))

@@ -1,13 +1,14 @@
 """Profiles for `go build -pgo`: pprof (api/render/pprof.py) with nothing but Go's functions and lines.
 
 The compiler reads from a profile which lines call which functions, as distances from the function's first line. So
-stacks are joined that differ in their addresses only, as those of several builds do.
+stacks are joined that differ in their addresses only, as those of several builds do. A function may begin at another
+line in each build: all of its lines are told as those of one of the builds, at the same distance.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from icestream.pprof.profile_pb2 import Function, Profile
+from icestream.pprof.profile_pb2 import Function, Line, Profile
 
 FILE_NAME = "default.pgo"
 """What `go build` looks for beside a main package."""
@@ -24,6 +25,7 @@ class _Source:
     strings: list[str]
     functions: dict[int, Function] = field(default_factory=dict)
     lines: dict[int, Lines] = field(default_factory=dict)
+    """Of locations. Of several functions that differ in their first line only, they have the first one."""
 
 
 def pgo(pieces: Iterable[Profile], keep: int = 0, aggregate_callees: bool = False) -> Profile | None:
@@ -50,11 +52,19 @@ def pgo(pieces: Iterable[Profile], keep: int = 0, aggregate_callees: bool = Fals
 def _go_only(whole: Profile) -> _Source:
     """Functions with a source file of Go and a first line, and the locations that have some of them."""
     source = _Source(list(whole.string_table))
+    first: dict[tuple[int, int], Function] = {}  # by name and file
     for function in whole.function:
         if function.start_line and source.strings[function.filename].endswith(_GO_SOURCES):
             source.functions[function.id] = function
+            first.setdefault((function.name, function.filename), function)
+
+    def moved(line: Line) -> tuple[int, int]:
+        function = source.functions[line.function_id]
+        to = first[function.name, function.filename]
+        return to.id, line.line + to.start_line - function.start_line if line.line else 0
+
     for location in whole.location:
-        lines = tuple((each.function_id, each.line) for each in location.line if each.function_id in source.functions)
+        lines = tuple(moved(each) for each in location.line if each.function_id in source.functions)
         if lines:
             source.lines[location.id] = lines
     return source

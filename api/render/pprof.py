@@ -130,7 +130,7 @@ class _Tables:
         self._mapping_rows = np.unique(stacks.mapping[stacks.mapping >= 0])
         self._mapping_ids = {row: number for number, row in enumerate(self._mapping_rows.tolist(), 1)}
         self.strings = Strings()
-        self._functions: dict[int | str, int] = {}
+        self._functions: dict[tuple[int | str, int], int] = {}  # by row and first line, which each build has of its own
         self._rest = Profile()
 
     def locations(self, first: int, end: int) -> Profile:
@@ -142,14 +142,14 @@ class _Tables:
             location = piece.location.add(id=number, address=address)
             if mapping < 0:
                 function = stacks.functions.unnamed(row)
-                location.line.add(function_id=self._function(f"location {row}", function))
+                location.line.add(function_id=self._function((f"location {row}", 0), function))
                 continue
             location.mapping_id = self._mapping_ids[mapping]
             for at in range(frame, frame + count):
-                function_row = int(stacks.frame_function[at])
-                function_id = self._functions.get(function_row)
+                key = int(stacks.frame_function[at]), int(stacks.frame_start_line[at])
+                function_id = self._functions.get(key)
                 if function_id is None:
-                    function_id = self._function(function_row, stacks.functions[function_row])
+                    function_id = self._function(key, stacks.functions[key[0]])
                 location.line.add(function_id=function_id, line=int(stacks.frame_line[at]))
         return piece
 
@@ -161,12 +161,12 @@ class _Tables:
             if stack_ids.any():
                 function = NOT_CODE[frame]
                 location = rest.location.add(id=_not_code_id(self._stacks, int(frame == UNRESOLVED)))
-                location.line.add(function_id=self._function(function.name, function))
+                location.line.add(function_id=self._function((function.name, 0), function))
         self._add_mappings()
         rest.string_table.extend(self.strings)
         return rest
 
-    def _function(self, key: int | str, function: Function) -> int:
+    def _function(self, key: tuple[int | str, int], function: Function) -> int:
         function_id = self._functions.get(key)
         if function_id is None:
             function_id = self._functions[key] = len(self._functions) + 1
@@ -176,7 +176,7 @@ class _Tables:
                 name=name,
                 system_name=name,
                 filename=self.strings.add(function.file),
-                start_line=function.line,
+                start_line=key[1],
             )
         return function_id
 

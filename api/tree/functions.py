@@ -20,7 +20,7 @@ KINDS = ("icestream", "user", "kernel", "jit", "unknown", "label")
 class Function:
     """A function. If `named` is false, it has no symbols and `name` is module+0xaddress, of its start if that is known.
 
-    `line` is the one where the function starts, 0 if unknown.
+    `line` is the one where the function starts in some build, 0 if unknown.
     """
 
     name: str

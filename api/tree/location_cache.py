@@ -100,7 +100,9 @@ class LocationCache:
         )
         function = self._functions.add(names, np.repeat(mapping, frame_count), sources, start_lines)
         unnamed = UNNAMED + np.repeat(rows, frame_count)
-        self.locations.append_frames(np.where(function >= 0, function, unnamed).astype(np.int32), lines.to_numpy())
+        self.locations.append_frames(
+            np.where(function >= 0, function, unnamed).astype(np.int32), lines.to_numpy(), start_lines.to_numpy()
+        )
         self.locations.store(rows, column["version"].to_numpy(), mapping, column["address"].to_numpy(), frame_count)
 
     def _better(self, answer: pa.Table) -> pa.Table:

@@ -26,6 +26,7 @@ class Locations:
         self._address = GrowableColumn(np.uint64)
         self._frame_function = GrowableColumn(np.int32)
         self._frame_line = GrowableColumn(np.uint32)
+        self._frame_start_line = GrowableColumn(np.uint32)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -67,6 +68,11 @@ class Locations:
         return self._frame_line.values
 
     @property
+    def frame_start_line(self) -> npt.NDArray[np.uint32]:
+        """Where the function of each frame starts in the build that the frame is of, 0 if unknown."""
+        return self._frame_start_line.values
+
+    @property
     def is_missing(self) -> npt.NDArray[np.bool_]:
         """Whether nothing was stored for the location yet."""
         is_missing: npt.NDArray[np.bool_] = self.mapping == _NOT_STORED
@@ -85,10 +91,11 @@ class Locations:
         self._mapping.extend(new + _NOT_STORED)
         return rows
 
-    def append_frames(self, function: Rows, line: npt.NDArray[np.uint32]) -> None:
+    def append_frames(self, function: Rows, line: npt.NDArray[np.uint32], start_line: npt.NDArray[np.uint32]) -> None:
         """Appends to the frame columns; `store` then says which frames are whose."""
         self._frame_function.extend(function)
         self._frame_line.extend(line)
+        self._frame_start_line.extend(start_line)
 
     def store(self, rows: Rows, version: Ids, mapping: Rows, address: Ids, frame_count: Rows) -> None:
         """Replaces what is stored for `rows`. Their frames are the last ones appended, in the order of `rows`."""

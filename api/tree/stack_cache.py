@@ -45,6 +45,7 @@ class AddressStacks:
     frame_count: Rows
     frame_function: Rows
     frame_line: npt.NDArray[np.uint32]
+    frame_start_line: npt.NDArray[np.uint32]
     functions: FrameFunctions
     mappings: Mappings
 
@@ -110,6 +111,7 @@ class StackCache:
                 frame_count=columns.frame_count[rows],
                 frame_function=columns.frame_function,
                 frame_line=columns.frame_line,
+                frame_start_line=columns.frame_start_line,
                 functions=cache.frame_functions,
                 mappings=cache.mappings,
             )

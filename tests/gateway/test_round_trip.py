@@ -8,12 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import Link, ProfilesData
 
 from gateway.labels import to_labels
+from gateway.readers.otlp import read_otlp
 from gateway.readers.pprof import Source, read_pprof
 from icestream.pprof.profile_pb2 import Profile
 from tests.data.tables import insert_rows, to_datetime
 from tests.examples import examples
-from tests.gateway.profiles import START_UNIX_NANO, profiles, simple
-from tests.gateway.stored import Store, Values, values
+from tests.gateway.profiles import START_UNIX_NANO, maker, profiles, simple
+from tests.gateway.stored import Frame, Store, Values, values
 
 START, END = str(START_UNIX_NANO // 10**9 - 60), str(START_UNIX_NANO // 10**9 + 60)
 _numbers = itertools.count()
@@ -51,6 +52,28 @@ def by_labels(profile: Profile, column: int) -> dict[tuple[tuple[str, str], ...]
         part.sample.extend(s for s, own in zip(profile.sample, sets, strict=True) if set(chosen) <= set(own))
         found[chosen] = values(part, column)
     return found
+
+
+def test_each_build_keeps_its_own_first_line_of_a_function(store: Store) -> None:
+    sent = Counter[tuple[Frame, ...]]()
+    for number, start_line in enumerate((10, 20)):
+        made = maker((("samples", "count"), ("cpu", "nanoseconds")), ("cpu", "nanoseconds"))
+        build_id, function, file = f"abcdef0{number}", "main.work", "/src/main.go"
+        made.profile.mapping.add(id=1, filename=made.string("/app"), build_id=made.string(build_id))
+        made.profile.function.add(id=1, name=made.string(function), filename=made.string(file), start_line=start_line)
+        made.profile.location.add(id=1, mapping_id=1, address=0x1000).line.add(function_id=1, line=start_line + 5)
+        made.profile.sample.add(location_id=[1], value=[1, 10])
+        profile = made.done()
+        sent += values(profile, 1)
+        taken = read_pprof(profile.SerializeToString(), Source(to_labels([("service", "builds")])), 10)
+        store.take(taken)
+    selector, of_type = '{service="builds"}', taken.values[0].profile_type
+    assert values(store.pprof(selector, of_type, START, END), 1) == sent
+    asked = {"start": START, "end": END, "selector": selector}
+    exported = ProfilesData.FromString(store.http.get("/api/v1/export/otlp", params=asked).content)
+    for one in read_otlp(exported, 10, labels={"service.name": "exported"}).profiles:
+        store.take(one)
+    assert values(store.pprof('{service="exported"}', of_type, START, END), 1) == sent
 
 
 def test_a_profile_that_comes_again_counts_once(store: Store) -> None:

@@ -83,7 +83,7 @@ def test_go_inlines_what_the_profile_says_is_hot(api: Api, client: Client, tmp_p
 def test_only_frames_of_go_are_left_and_builds_are_joined(api: Api, client: Client) -> None:
     newer = go_frame(0x99, ("app.mix", 7, 3), build_id="gnu:bb")
     kernel = Frame((("do_syscall", 1, 1),), 0x30, "[kernel]", "gnu:cc", 2, "entry.c")  # type: ignore[arg-type]
-    inlined = go_frame(0x40, ("app.small", 3, 2), ("app.mix", 10, 5))
+    inlined = go_frame(0x40, ("app.small", 3, 2), ("app.mix", 10, 3))
     insert(
         client,
         [
@@ -109,6 +109,26 @@ def test_only_frames_of_go_are_left_and_builds_are_joined(api: Api, client: Clie
         ("app.mix", "/src/app/app.go", 3),
         ("app.small", "/src/app/app.go", 2),
     }
+
+
+def test_a_function_that_moved_between_builds_has_its_lines_at_the_same_distance_from_its_first_line(
+    api: Api, client: Client
+) -> None:
+    newer_run = go_frame(0x98, ("app.Run", CALL_LINE + 40, RUN_LINE + 40), build_id="gnu:bb")
+    newer_mix = go_frame(0x99, ("app.mix", 47, 43), build_id="gnu:bb")
+    insert(client, [Sample((RUN, MIX), 1), Sample((newer_run, newer_mix), 2)])
+    profile = read(api)
+    text = profile.string_table
+    functions = {f.id: f for f in profile.function}
+    assert sorted(text[f.name] for f in functions.values()) == ["app.Run", "app.mix"]
+    distances = {
+        loc.id: [(text[functions[each.function_id].name], each.line - functions[each.function_id].start_line)
+                 for each in loc.line]
+        for loc in profile.location
+    }  # fmt: skip
+    (sample,) = profile.sample
+    assert [distances[each] for each in sample.location_id] == [[("app.mix", 4)], [("app.Run", CALL_LINE - RUN_LINE)]]
+    assert sample.value[1] == 3
 
 
 def test_without_functions_of_go_there_is_nothing_to_build_with(api: Api, client: Client) -> None:
