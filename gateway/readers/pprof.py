@@ -57,7 +57,8 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
         profile = ProfileTables.FromString(data)
     except DecodeError as error:
         raise bad_profile(f"no pprof profile: {error}") from None
-    strings = list(profile.string_table)
+    # One text that is no UTF-8, such as a label that a program took from a request, must not cost the whole profile.
+    strings = [text.decode(errors="replace") for text in profile.string_table]
     types = _value_types(profile, strings)
     start, end = _times(profile, source)
     reader = _Reader(strings, source.labels, max_series)

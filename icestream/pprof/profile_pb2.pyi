@@ -57,12 +57,12 @@ class ProfileTables(_message.Message):
     mapping: _containers.RepeatedScalarFieldContainer[bytes]
     location: _containers.RepeatedScalarFieldContainer[bytes]
     function: _containers.RepeatedScalarFieldContainer[bytes]
-    string_table: _containers.RepeatedScalarFieldContainer[str]
+    string_table: _containers.RepeatedScalarFieldContainer[bytes]
     time_nanos: int
     duration_nanos: int
     period_type: ValueType
     period: int
-    def __init__(self, sample_type: _Optional[_Iterable[_Union[ValueType, _Mapping]]] = ..., sample: _Optional[_Iterable[bytes]] = ..., mapping: _Optional[_Iterable[bytes]] = ..., location: _Optional[_Iterable[bytes]] = ..., function: _Optional[_Iterable[bytes]] = ..., string_table: _Optional[_Iterable[str]] = ..., time_nanos: _Optional[int] = ..., duration_nanos: _Optional[int] = ..., period_type: _Optional[_Union[ValueType, _Mapping]] = ..., period: _Optional[int] = ...) -> None: ...
+    def __init__(self, sample_type: _Optional[_Iterable[_Union[ValueType, _Mapping]]] = ..., sample: _Optional[_Iterable[bytes]] = ..., mapping: _Optional[_Iterable[bytes]] = ..., location: _Optional[_Iterable[bytes]] = ..., function: _Optional[_Iterable[bytes]] = ..., string_table: _Optional[_Iterable[bytes]] = ..., time_nanos: _Optional[int] = ..., duration_nanos: _Optional[int] = ..., period_type: _Optional[_Union[ValueType, _Mapping]] = ..., period: _Optional[int] = ...) -> None: ...
 
 class ValueType(_message.Message):
     __slots__ = ("type", "unit")

@@ -287,3 +287,12 @@ def test_samples_of_different_requests_share_the_labels_that_they_have(monkeypat
     profile = read_pprof(made.done().SerializeToString(), Source((("service", "shop"),)), 10)
     assert profile.window.labels == [(("endpoint", "/pay"), ("service", "shop"))]
     assert not profile.dropped
+
+
+def test_a_text_that_is_no_utf_8_costs_nothing_but_itself() -> None:
+    """Go writes labels as the program has them: a path, say, as it came in a request."""
+    data = simple({("main", "work"): (3, 30)}, labels={"path": "/a_b", "tier": "λ"}).SerializeToString()
+    sent = read_pprof(data.replace(b"/a_b", b"/a\xffb"), SOURCE, 10)
+    assert sent.window.labels == [(("path", "/a\ufffdb"), ("service", "shop"), ("tier", "λ"))]
+    assert sent.values[0].value.tolist() == [30]
+    assert encode(sent, ANY_TIME).samples == 1
