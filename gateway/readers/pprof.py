@@ -1,6 +1,7 @@
 """Reads pprof profiles (schemas/icestream/pprof/profile.proto)."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -24,6 +25,7 @@ from gateway.readers.pprof_tables import (
 )
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
+from icestream.gauges import is_gauge
 from icestream.messages.checks import Labels
 from icestream.pprof.profile_pb2 import ProfileTables
 from icestream.pprof.profile_pb2 import ValueType as PprofValueType
@@ -75,7 +77,9 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
     own_time = profile.time_nanos or source.start_unix_nano
     return SentProfile(
         window=reader.table.window(start, end, reader.rows, locations),
-        values=_values(profile, types, values, source.name, _value_type(profile.period_type, strings)),
+        values=_without_differences(
+            _values(profile, types, values, source.name, _value_type(profile.period_type, strings)), dropped
+        ),
         host_id=host_id(source.labels),
         identity=data if own_time else b"",
         dropped=dropped,
@@ -118,6 +122,16 @@ def _values(
         raise bad_profile("sample_type: expected each type once")
     count = None if counts is None else values[:, counts]
     return [Values(kind, period, column, count) for kind, column in found.items()]
+
+
+def _without_differences(values: Sequence[Values], dropped: Counter[str]) -> Sequence[Values]:
+    """Leaves out the gauges of a difference of two profiles, as Go's /debug/pprof/allocs?seconds=15: by how much there
+    is more or less is not how much there is. Its other types are what came meanwhile."""
+    gauges = [one for one in values if is_gauge(one.profile_type)]
+    if len(gauges) == len(values) or not any((one.value < 0).any() for one in gauges):
+        return values
+    dropped["differences"] += len(gauges)
+    return [one for one in values if not is_gauge(one.profile_type)]
 
 
 class _Reader:

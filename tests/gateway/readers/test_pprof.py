@@ -27,6 +27,7 @@ from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.gateway.profiles import maker, profiles, simple
 
 SOURCE = Source((("service", "shop"),))
+MEMORY = (("objects", "count"), ("space", "bytes"))
 Frame = tuple[tuple[int, str, str], int, Name, tuple[SentLine, ...]]
 
 
@@ -296,3 +297,16 @@ def test_a_text_that_is_no_utf_8_costs_nothing_but_itself() -> None:
     assert sent.window.labels == [(("path", "/a\ufffdb"), ("service", "shop"), ("tier", "λ"))]
     assert sent.values[0].value.tolist() == [30]
     assert encode(sent, ANY_TIME).samples == 1
+
+
+def test_of_a_difference_what_is_in_use_is_left_out() -> None:
+    """Go's /debug/pprof/allocs?seconds=15, after something was freed meanwhile."""
+    types = [(f"{kind}_{what}", unit) for kind in ("alloc", "inuse") for what, unit in MEMORY]
+    allocated = {("main", "work"): (3, 4096, 1, 64), ("main",): (0, 0, -2, -128)}
+    sent = read_pprof(simple(allocated, types, ("space", "bytes")).SerializeToString(), SOURCE, 10)
+    assert [one.profile_type.split(":")[1] for one in sent.values] == ["alloc_objects", "alloc_space"]
+    assert sent.dropped == {"differences": 2}
+    assert encode(sent, ANY_TIME).samples == 2
+    freed = simple({("main",): (-2, -128)}, types[2:], ("space", "bytes"))
+    with pytest.raises(Refused, match="negative"):
+        encode(read_pprof(freed.SerializeToString(), SOURCE, 10), ANY_TIME)
