@@ -26,7 +26,7 @@ from gateway.readers.pprof_tables import (
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
 from icestream.gauges import is_gauge
-from icestream.messages.checks import Labels
+from icestream.messages.checks import MAX_OBSERVATIONS, Labels
 from icestream.pprof.profile_pb2 import ProfileTables
 from icestream.pprof.profile_pb2 import ValueType as PprofValueType
 
@@ -117,11 +117,22 @@ def _values(
         if len(values) and int(np.abs(values).max()) > 2**62 // period:
             raise bad_profile("sample.value: expected values that can be multiplied with the period")
         return [Values(profile_type(name, CPU, CPU), period, values[:, 0] * period, values[:, 0])]
-    found = {profile_type(name, one, period_type): values[:, i] for i, one in enumerate(types) if i != counts}
+    found = {profile_type(name, one, period_type): i for i, one in enumerate(types) if i != counts}
     if len(found) < len(types) - (counts is not None):
         raise bad_profile("sample_type: expected each type once")
-    count = None if counts is None else values[:, counts]
-    return [Values(kind, period, column, count) for kind, column in found.items()]
+
+    def count(i: int) -> np.ndarray | None:
+        if counts is not None:
+            return values[:, counts]
+        return _observations(values[:, i], period) if types[i] == period_type == CPU and period else None
+
+    return [Values(kind, period, values[:, i], count(i)) for kind, i in found.items()]
+
+
+def _observations(cpu: np.ndarray, period: int) -> np.ndarray:
+    """Returns how often samples were seen that have CPU time and nothing else, as Pyroscope's SDKs for Python and Rust
+    send them: confidence intervals depend on it."""
+    return np.clip(np.rint(cpu / period), 1, MAX_OBSERVATIONS).astype(np.int64)
 
 
 def _without_differences(values: Sequence[Values], dropped: Counter[str]) -> Sequence[Values]:

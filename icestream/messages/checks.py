@@ -21,6 +21,8 @@ MAX_COUNT = 2**40 - 1
 """What one batch reports as lost: counts that can be added up."""
 MAX_PERIOD = 2**53
 """Of one observation, in the period unit of a profile type."""
+MAX_OBSERVATIONS = 2**31 - 1
+"""Of a sample."""
 MAX_LINE = 2**31 - 1
 """Line numbers, which Parquet (Delta) keeps as signed integers of 32 bits."""
 MAX_NAME = 1024

@@ -220,7 +220,7 @@ def _samples(message: RawBatch, stacks: int, contexts: np.ndarray) -> dict[str, 
 def _amounts(message: RawBatch, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Counts, int32, and values, int64, with their defaults filled in."""
     count = checks.column(message, "sample_count", rows, default=1)
-    checks.check_column("sample_count", count, 2**31 - 1)
+    checks.check_column("sample_count", count, checks.MAX_OBSERVATIONS)
     if len(packed.column(message, "sample_value")):
         value = checks.column(message, "sample_value", rows)
         checks.check_sum("sample_value", value)

@@ -310,3 +310,19 @@ def test_of_a_difference_what_is_in_use_is_left_out() -> None:
     freed = simple({("main",): (-2, -128)}, types[2:], ("space", "bytes"))
     with pytest.raises(Refused, match="negative"):
         encode(read_pprof(freed.SerializeToString(), SOURCE, 10), ANY_TIME)
+
+
+@pytest.mark.parametrize(
+    ("period", "counts"), [(10_000_000, [176, 1, 1]), (0, None), (1, [1_760_000_000, 10_000_000, 1])]
+)
+def test_cpu_time_without_counts_is_as_many_observations_as_there_are_periods(
+    period: int, counts: list[int] | None
+) -> None:
+    """Pyroscope's SDKs for Python and Rust send each stack once, with all of its time."""
+    stacks = {("main", "work"): (1_760_000_000,), ("main",): (10_000_000,), ("short",): (1,)}
+    profile = simple(stacks, [("cpu", "nanoseconds")])
+    profile.period = period
+    (sent,) = read_pprof(profile.SerializeToString(), SOURCE, 10).values
+    assert (None if sent.count is None else sent.count.tolist()) == counts
+    wall = read_pprof(simple(stacks, [("wall", "nanoseconds")]).SerializeToString(), SOURCE, 10)
+    assert wall.values[0].count is None
