@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from icestream.messages.checks import MAX_OBSERVATIONS
+
 _NAMES = {
     "cpu": "process_cpu",
     "samples": "process_cpu",
@@ -62,3 +66,9 @@ def profile_type(name: str, sample: ValueType, period: ValueType) -> str:
 def counted_by(samples: Sequence[ValueType]) -> int | None:
     """Returns the index of the sample type that counts how often the samples of the other types were seen, or None."""
     return samples.index(COUNT) if len(samples) > 1 and COUNT in samples else None
+
+
+def observations(cpu: np.ndarray, period: int) -> np.ndarray:
+    """Returns how often samples were seen that have CPU time and nothing else, as Pyroscope's SDKs for Python, Rust
+    and Java send them: confidence intervals depend on it."""
+    return np.clip(np.rint(cpu / period), 1, MAX_OBSERVATIONS).astype(np.int64)

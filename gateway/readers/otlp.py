@@ -20,7 +20,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as
 
 from gateway.errors import Refused, bad_profile, too_many
 from gateway.labels import host_id
-from gateway.profile_types import COUNT, CPU, ValueType, profile_type, value_type
+from gateway.profile_types import COUNT, CPU, ValueType, observations, profile_type, value_type
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import NO_LABELS, Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import all_profiles, check_version
@@ -290,7 +290,8 @@ class _Reader:
             return Values(profile_type("", CPU, CPU), period, values * period, values)
         if sample == _OFF_CPU:
             return Values(profile_type("", sample, sample), 1, values)
-        return Values(profile_type("", sample, period_type), period, values)
+        count = observations(values, period) if sample == period_type == CPU and period else None
+        return Values(profile_type("", sample, period_type), period, values, count)
 
     def _type(self, given: ProtoValueType) -> ValueType:
         return value_type(string_at(self._strings, given.type_strindex), string_at(self._strings, given.unit_strindex))

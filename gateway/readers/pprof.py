@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.errors import bad_profile
 from gateway.labels import host_id, to_labels
-from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type, value_type, value_types
+from gateway.profile_types import COUNT, CPU, ValueType, counted_by, observations, profile_type, value_type, value_types
 from gateway.readers.number_messages import portions
 from gateway.readers.pprof_locations import distinct_locations
 from gateway.readers.pprof_tables import (
@@ -26,7 +26,7 @@ from gateway.readers.pprof_tables import (
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
 from icestream.gauges import is_gauge
-from icestream.messages.checks import MAX_OBSERVATIONS, Labels
+from icestream.messages.checks import Labels
 from icestream.pprof.profile_pb2 import ProfileTables
 from icestream.pprof.profile_pb2 import ValueType as PprofValueType
 
@@ -124,15 +124,9 @@ def _values(
     def count(i: int) -> np.ndarray | None:
         if counts is not None:
             return values[:, counts]
-        return _observations(values[:, i], period) if types[i] == period_type == CPU and period else None
+        return observations(values[:, i], period) if types[i] == period_type == CPU and period else None
 
     return [Values(kind, period, values[:, i], count(i)) for kind, i in found.items()]
-
-
-def _observations(cpu: np.ndarray, period: int) -> np.ndarray:
-    """Returns how often samples were seen that have CPU time and nothing else, as Pyroscope's SDKs for Python and Rust
-    send them: confidence intervals depend on it."""
-    return np.clip(np.rint(cpu / period), 1, MAX_OBSERVATIONS).astype(np.int64)
 
 
 def _without_differences(values: Sequence[Values], dropped: Counter[str]) -> Sequence[Values]:

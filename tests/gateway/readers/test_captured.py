@@ -89,6 +89,8 @@ def test_what_the_java_agent_calls_by_its_engine_is_cpu_time() -> None:
     batch = batches(sent)[CPU]
     assert batch.period == 10_000_000
     assert batch.sample_value.sum() > 0
+    assert (batch.sample_count * 10_000_000).tolist() == batch.sample_value.tolist()
+    assert batch.sample_count.max() > 1
     assert "java/lang/Thread.run" in batch.strings
 
 
