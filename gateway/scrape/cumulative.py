@@ -26,12 +26,13 @@ class Totals:
     """What a profile had at one moment: n different samples, k cumulative profile types."""
 
     unix_nano: int
+    profile_types: tuple[str, ...]  # (k,)
     key: np.ndarray  # uint64 (n,), ascending
     total: np.ndarray  # int64 (n, k)
 
 
 class Restarted(Exception):
-    """The profile has less than before: it is another program's."""
+    """The profile has less than before, or other types: it is another program's."""
 
 
 def is_cumulative(values: Values) -> bool:
@@ -40,13 +41,13 @@ def is_cumulative(values: Values) -> bool:
 
 def totals(profile: SentProfile) -> Totals | None:
     """Returns the totals of the cumulative profile types; None where there are none."""
-    found = [values.value for values in profile.values if is_cumulative(values)]
+    found = {values.profile_type: values.value for values in profile.values if is_cumulative(values)}
     if not found:
         return None
     key, row = np.unique(_keys(profile.window), return_inverse=True)
     total = np.zeros((len(key), len(found)), np.int64)
-    np.add.at(total, row, np.stack(found, axis=1))
-    return Totals(profile.window.start_unix_nano, key, total)
+    np.add.at(total, row, np.stack(list(found.values()), axis=1))
+    return Totals(profile.window.start_unix_nano, tuple(found), key, total)
 
 
 def split(profile: SentProfile, before: Totals | None, now: Totals | None) -> Iterator[SentProfile]:
@@ -75,6 +76,8 @@ def split(profile: SentProfile, before: Totals | None, now: Totals | None) -> It
 
 
 def _added(before: Totals, now: Totals) -> np.ndarray:
+    if before.profile_types != now.profile_types:
+        raise Restarted
     row = sorted_keys.find(before.key, now.key)
     known = row >= 0
     added = now.total.copy()

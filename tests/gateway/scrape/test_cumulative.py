@@ -1,5 +1,6 @@
 """Cumulative profiles become what came since the scrape before."""
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -94,6 +95,17 @@ GROWTH = st.lists(
     min_size=1,
     max_size=5,
 )
+
+
+@pytest.mark.parametrize("kept", [(1,), (1, 0)])
+def test_a_profile_with_other_types_is_another_programs(kept: Sequence[int]) -> None:
+    """A target that was replaced may have fewer types, or another order of them."""
+    before, after = (totals(scraped({("main", "a"): (10, 1000, 2, 200)}, number)) for number in range(2))
+    profile = scraped({("main", "a"): (2000, 3000, 2, 200)}, 1)
+    other = dataclasses.replace(profile, values=[profile.values[row] for row in kept])
+    with pytest.raises(Restarted):
+        list(split(other, before, totals(other)))
+    assert list(split(profile, before, after))
 
 
 @given(GROWTH)
