@@ -21,6 +21,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as
 from gateway.errors import Refused, bad_profile, too_many
 from gateway.labels import host_id
 from gateway.profile_types import COUNT, CPU, ValueType, observations, profile_type, value_type
+from gateway.readers import valid_texts
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import NO_LABELS, Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import all_profiles, check_version
@@ -52,11 +53,12 @@ class Arrival:
 def parse_profiles(data: bytes) -> ProfilesData:
     """Raises Refused."""
     try:
-        profiles = ProfilesData.FromString(data)
+        profiles = valid_texts.parse(ProfilesData, data)
     except DecodeError as error:
         raise bad_profile(f"no OTLP profiles: {error}") from None
     if len(data) > _MAX_UNKNOWN_BYTES:
-        known = ProfilesData.FromString(data)
+        known = ProfilesData()
+        known.CopyFrom(profiles)
         known.DiscardUnknownFields()
         if (unknown := profiles.ByteSize() - known.ByteSize()) > _MAX_UNKNOWN_BYTES:
             raise bad_profile(f"expected at most {_MAX_UNKNOWN_BYTES} bytes of unknown fields, got {unknown}")

@@ -9,6 +9,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.errors import Refused, bad_profile, bad_spans, unsupported
+from gateway.readers.valid_texts import valid
 
 _IDS = frozenset(
     {"traceId", "spanId", "parentSpanId", "profileId", "trace_id", "span_id", "parent_span_id", "profile_id"}
@@ -36,7 +37,9 @@ def parse_spans(body: bytes) -> TracesData:
 
 
 def _with_base64(value: Any) -> Any:
-    """Returns the JSON with IDs as protobuf's JSON has bytes."""
+    """Returns the JSON with IDs as protobuf's JSON has bytes, and with valid texts."""
+    if isinstance(value, str):
+        return valid(value)
     if isinstance(value, dict):
         return {
             name: base64.b64encode(bytes.fromhex(one)).decode()

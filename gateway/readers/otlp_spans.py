@@ -9,6 +9,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from gateway.errors import Refused, bad_spans, too_many
 from gateway.labels import host_id
+from gateway.readers import valid_texts
 from gateway.readers.otlp_attributes import attributes, labels_of
 from icestream.messages.activity import STATUSES
 from icestream.messages.checks import MAX_ID
@@ -48,7 +49,7 @@ class OtlpSpans:
 def parse_spans(data: bytes) -> trace_pb2.TracesData:
     """Raises Refused."""
     try:
-        return trace_pb2.TracesData.FromString(data)
+        return valid_texts.parse(trace_pb2.TracesData, data)
     except DecodeError as error:
         raise bad_spans(f"no OTLP traces: {error}") from None
 

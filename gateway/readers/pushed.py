@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.errors import Refused, bad_profile, too_many
 from gateway.labels import to_labels
+from gateway.readers import valid_texts
 from gateway.readers.pprof import Source, read_pprof
 from gateway.reading_memory import Reading
 from gateway.sent_profile import MAX_PROFILES, SentProfiles
@@ -23,7 +24,7 @@ def parse_push(body: bytes, is_json: bool) -> PushRequest:
     """Raises Refused."""
     try:
         if not is_json:
-            return PushRequest.FromString(body)
+            return valid_texts.parse(PushRequest, body)
         return json_format.Parse(body, PushRequest(), ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
         raise bad_profile(f"no PushRequest: {error}") from None

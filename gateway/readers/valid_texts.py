@@ -1,0 +1,84 @@
+"""Texts that are no valid Unicode, in protobuf and in JSON. Many senders do not check what they send, such as the URL
+of a request, or a name that was cut within a character. One such text must not cost the whole request, which may have
+what many hosts sent."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TypeVar, cast
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REPLACEMENT = "\ufffd"
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+def parse(kind: type[MessageT], data: bytes) -> MessageT:
+    """Returns a message in whose texts U+FFFD stands for what is no UTF-8. Raises DecodeError."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        return kind.FromString(_repaired(cast(Descriptor, kind.DESCRIPTOR), data))
+
+
+def valid(text: str) -> str:
+    """Returns a text of JSON, where one half of a pair of surrogates may stand alone, with U+FFFD instead of it."""
+    return text if text.isascii() else _SURROGATE.sub(_REPLACEMENT, text)
+
+
+def _repaired(kind: Descriptor, data: bytes) -> bytes:
+    """Returns a message that can be parsed as `kind`. Raises DecodeError if more than texts is wrong with it."""
+    message = _as_bytes(kind).FromString(data)
+    _repair(message, kind)
+    return message.SerializeToString()
+
+
+def _repair(message: Message, kind: Descriptor) -> None:
+    """`message` is of the type `_as_bytes(kind)`."""
+    for as_bytes, value in message.ListFields():
+        field = kind.fields_by_number[as_bytes.number]
+        if field.type == FieldDescriptor.TYPE_STRING and field.is_repeated:
+            value[:] = map(_utf_8, value)
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            setattr(message, field.name, _utf_8(value))
+        elif field.message_type is not None:
+            for one in value if field.is_repeated else (value,):
+                _repair(one, field.message_type)
+
+
+def _utf_8(text: bytes) -> bytes:
+    return text.decode(errors="replace").encode()
+
+
+@cache
+def _as_bytes(kind: Descriptor) -> type[Message]:
+    """Returns a type with the wire format of `kind` that declares texts as bytes."""
+    pool = DescriptorPool()
+    for file in dict.fromkeys(_files(kind.file)):
+        declared = FileDescriptorProto()
+        file.CopyToProto(declared)
+        for message in declared.message_type:
+            _declare_as_bytes(message)
+        pool.Add(declared)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(kind.full_name))
+
+
+def _files(file: FileDescriptor) -> Iterator[FileDescriptor]:
+    """Yields a file after those that it needs."""
+    for needed in file.dependencies:
+        yield from _files(needed)
+    yield file
+
+
+def _declare_as_bytes(message: DescriptorProto) -> None:
+    for field in message.field:
+        if field.type == FieldDescriptorProto.TYPE_STRING:
+            field.type = FieldDescriptorProto.TYPE_BYTES
+    for nested in message.nested_type:
+        _declare_as_bytes(nested)
