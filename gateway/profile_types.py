@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gateway.errors import bad_profile
 from icestream.messages.checks import MAX_OBSERVATIONS
 
 _NAMES = {
@@ -66,6 +67,15 @@ def profile_type(name: str, sample: ValueType, period: ValueType) -> str:
 def counted_by(samples: Sequence[ValueType]) -> int | None:
     """Returns the index of the sample type that counts how often the samples of the other types were seen, or None."""
     return samples.index(COUNT) if len(samples) > 1 and COUNT in samples else None
+
+
+def cpu_time(counts: np.ndarray, period: int) -> np.ndarray:
+    """Returns the CPU time of samples that are counted, as by perf and OpenTelemetry: each stands for the period.
+    Raises Refused."""
+    most = 2**62 // period
+    if len(counts) and not -most <= counts.min() <= counts.max() <= most:
+        raise bad_profile("values: expected numbers that can be multiplied with the period")
+    return counts * period
 
 
 def observations(cpu: np.ndarray, period: int) -> np.ndarray:

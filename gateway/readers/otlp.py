@@ -20,7 +20,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as
 
 from gateway.errors import Refused, bad_profile, too_many
 from gateway.labels import host_id
-from gateway.profile_types import COUNT, CPU, ValueType, observations, profile_type, value_type
+from gateway.profile_types import COUNT, CPU, ValueType, cpu_time, observations, profile_type, value_type
 from gateway.readers import valid_texts
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import NO_LABELS, Attributes, attributes, attributes_at, labels_of, string_at
@@ -286,10 +286,7 @@ class _Reader:
         sample, period_type = self._type(self._profile.sample_type), self._type(self._profile.period_type)
         period = max(self._profile.period, 0)
         if sample == COUNT and period_type == CPU and period:
-            # Each sample stands for the CPU time of the period.
-            if len(values) and int(np.abs(values).max()) > 2**62 // period:
-                raise bad_profile("samples.values: expected values that can be multiplied with the period")
-            return Values(profile_type("", CPU, CPU), period, values * period, values)
+            return Values(profile_type("", CPU, CPU), period, cpu_time(values, period), values)
         if sample == _OFF_CPU:
             return Values(profile_type("", sample, sample), 1, values)
         count = observations(values, period) if sample == period_type == CPU and period else None

@@ -11,7 +11,17 @@ from google.protobuf.message import DecodeError
 
 from gateway.errors import bad_profile
 from gateway.labels import host_id, to_labels
-from gateway.profile_types import COUNT, CPU, ValueType, counted_by, observations, profile_type, value_type, value_types
+from gateway.profile_types import (
+    COUNT,
+    CPU,
+    ValueType,
+    counted_by,
+    cpu_time,
+    observations,
+    profile_type,
+    value_type,
+    value_types,
+)
 from gateway.readers.number_messages import portions
 from gateway.readers.pprof_locations import distinct_locations
 from gateway.readers.pprof_tables import (
@@ -113,12 +123,9 @@ def _values(
     counts = counted_by(types)
     period = max(0, profile.period)
     if list(types) == [COUNT] and period_type == CPU and period:
-        # As perf and OpenTelemetry count CPU: each sample stands for the period.
-        if len(values) and int(np.abs(values).max()) > 2**62 // period:
-            raise bad_profile("sample.value: expected values that can be multiplied with the period")
-        return [Values(profile_type(name, CPU, CPU), period, values[:, 0] * period, values[:, 0])]
+        return [Values(profile_type(name, CPU, CPU), period, cpu_time(values[:, 0], period), values[:, 0])]
     found = {profile_type(name, one, period_type): i for i, one in enumerate(types) if i != counts}
-    if len(found) < len(types) - (counts is not None):
+    if len(found) < len(types) - (counts is not None) or types.count(COUNT) > 1:
         raise bad_profile("sample_type: expected each type once")
 
     def count(i: int) -> np.ndarray | None:

@@ -239,7 +239,14 @@ def test_types_with_one_name_keep_the_names_that_were_sent_and_cpu_time_is_that_
     assert found == [(kind, [value]) for kind, value in zip(profile_types, (5, 6), strict=True)]
 
 
-@pytest.mark.parametrize("types", [[("cpu", "ns"), ("cpu", "ns")], [("a:b", "count"), ("a_b", "count")]])
+@pytest.mark.parametrize(
+    "types",
+    [
+        [("cpu", "ns"), ("cpu", "ns")],
+        [("a:b", "count"), ("a_b", "count")],
+        [("samples", "count"), ("samples", "count")],
+    ],
+)
 def test_a_profile_with_one_type_twice_is_refused(types: list[tuple[str, str]]) -> None:
     with pytest.raises(Refused, match="each type once"):
         read(simple({("main",): (5, 6)}, types).SerializeToString())
@@ -326,3 +333,10 @@ def test_cpu_time_without_counts_is_as_many_observations_as_there_are_periods(
     assert (None if sent.count is None else sent.count.tolist()) == counts
     wall = read_pprof(simple(stacks, [("wall", "nanoseconds")]).SerializeToString(), SOURCE, 10)
     assert wall.values[0].count is None
+
+
+@pytest.mark.parametrize("count", [2**62, -(2**63)])
+def test_counts_that_overflow_as_cpu_time_are_refused(count: int) -> None:
+    profile = simple({("main",): (1,), ("work",): (count,)}, [("samples", "count")])
+    with pytest.raises(Refused, match="multiplied with the period"):
+        read(profile.SerializeToString())
