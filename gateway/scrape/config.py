@@ -154,7 +154,7 @@ def _parameters(given: Fields) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _group(fields: Fields) -> TargetGroup:
-    targets = fields.texts("targets")
+    targets = fields.texts("targets", empty=True)
     for target in targets:
         if not _ADDRESS.fullmatch(target):
             raise SettingError(f"{fields.where}: targets: expected HOST:PORT or HOST, got {shown(target)}")

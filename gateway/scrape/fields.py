@@ -67,8 +67,11 @@ class Fields:
             raise SettingError(f"{self.where}: {name}: expected a size such as 10MB, got {shown(text)}")
         return int(match[1]) << 10 * " KMGTPE".index(match[2] or " ") if match else default
 
-    def texts(self, name: str, numbers: bool = False) -> list[str]:
-        """`numbers`: whether numbers are taken as they are written."""
+    def texts(self, name: str, numbers: bool = False, empty: bool = False) -> list[str]:
+        """`numbers`: whether numbers are taken as they are written. `empty`: whether the field may be there without a
+        value, which is how programs in Go write an empty list in JSON."""
+        if empty and self.has(name) and self._left[name] is None:
+            self._left[name] = []
         value = self.take(name)
         kinds = (str, int, float) if numbers else (str,)
         if not isinstance(value, list) or not all(type(one) in kinds for one in value):  # true is an int for Python
