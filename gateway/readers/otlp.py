@@ -38,6 +38,7 @@ _MOST_ATTRIBUTES = 2_000_000
 _OBSERVATION_BYTES = 250
 _MAX_UNKNOWN_BYTES = 2_000_000
 """Of fields of newer versions: to find out the version, each becomes an object."""
+_ID_BYTES = 16
 _OFF_CPU = ValueType("off_cpu", "nanoseconds")
 
 
@@ -167,7 +168,9 @@ class _Reader:
 
     def _identity(self, origin: bytes) -> bytes:
         """Returns its bytes with its profile ID, or with the digest of the dictionary that its indices refer to."""
-        return origin + self._profile.SerializeToString() + (self._profile.profile_id or self._tables.digest)
+        own = self._profile.profile_id
+        is_valid = len(own) == _ID_BYTES and any(own)  # as the specification says
+        return origin + self._profile.SerializeToString() + (own if is_valid else self._tables.digest)
 
     def _host_id(self) -> str:
         given = self._given.get("host.id") or host_id(self._labels)

@@ -14,6 +14,8 @@ from gateway.readers.valid_texts import valid
 _IDS = frozenset(
     {"traceId", "spanId", "parentSpanId", "profileId", "trace_id", "span_id", "parent_span_id", "profile_id"}
 )
+_NO_ID = b"?"
+"""Stands for an ID that is not in hex: as long as none is, so that it is refused with its span only."""
 _OLD = ("sample", "locationIndices", "stringTable")
 """Fields that profiles had before opentelemetry-proto 1.9."""
 
@@ -42,12 +44,18 @@ def _with_base64(value: Any) -> Any:
         return valid(value)
     if isinstance(value, dict):
         return {
-            name: base64.b64encode(bytes.fromhex(one)).decode()
-            if name in _IDS and isinstance(one, str)
-            else _with_base64(one)
+            name: _id(one) if name in _IDS and isinstance(one, str) else _with_base64(one)
             for name, one in value.items()
         }
     return [_with_base64(one) for one in value] if isinstance(value, list) else value
+
+
+def _id(text: str) -> str:
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = _NO_ID
+    return base64.b64encode(found).decode()
 
 
 def _check_version(data: Any) -> None:

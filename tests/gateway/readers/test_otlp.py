@@ -192,6 +192,18 @@ def test_json_has_ids_in_hex() -> None:
     assert otlp_json.parse_profiles(json.dumps(as_json).encode()) == data
 
 
+@pytest.mark.parametrize("profile_id", [bytes(16), b"?"])
+def test_profiles_without_a_valid_id_are_told_apart_by_what_their_indices_refer_to(profile_id: bytes) -> None:
+    identities = set()
+    for name in ("handle", "render"):
+        made = Otlp()
+        made.profile.profile_id = profile_id
+        made.profile.samples.add(stack_index=made.stack(made.location("cpython", [(name, "", 1)])), values=[1])
+        (sent,) = read_otlp(parse_profiles(made.data.SerializeToString()), 100).profiles
+        identities.add(sent.identity)
+    assert len(identities) == 2
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"a"', b'{"resourceProfiles": 5}', b"[" * 100_000, b"\xff"])
 def test_json_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(Refused):

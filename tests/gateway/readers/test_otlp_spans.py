@@ -1,5 +1,6 @@
 """OTLP traces as activity batches: what is taken, what is not, and that they pass the checks of readers."""
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from gateway.encode import Encoded
 from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
+from gateway.readers import otlp_json
 from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, SentSpans, parse_spans, read_spans, rejection
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.plausible import TimeLimits
@@ -187,3 +189,15 @@ def test_a_resource_with_absurdly_many_attributes_refuses_its_own_spans_only() -
     assert [len(group.spans) for group in found.groups] == [1]
     assert list(found.rejected.values()) == [1]
     assert "at most 1000" in rejection(found.rejected)
+
+
+@pytest.mark.parametrize("name", ["traceId", "spanId", "parentSpanId"])
+@pytest.mark.parametrize("text", ["", "no-hex", "0af7651916cd43dd8448eb211c80319c00"])
+def test_a_bad_id_in_json_costs_its_span_only(name: str, text: str) -> None:
+    good = {"traceId": TRACE.hex(), "spanId": ROOT.hex(), "startTimeUnixNano": NOW, "endTimeUnixNano": NOW + 1}
+    bad = good | {"spanId": CHILD.hex(), name: text}
+    body = {"resourceSpans": [{"scopeSpans": [{"spans": [good, bad]}]}]}
+    found = read_spans(otlp_json.parse_spans(json.dumps(body).encode()), TIMES)
+    is_root = (name, text) == ("parentSpanId", "")
+    assert [one.span_id for group in found.groups for one in group.spans] == [ROOT, CHILD][: 1 + is_root]
+    assert found.rejected == ({} if is_root else {"without valid IDs": 1})
