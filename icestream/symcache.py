@@ -41,6 +41,8 @@ START_LINES_BYTES = 32_000_000
 """Limit of the first lines of functions that are remembered."""
 _PLACE_BYTES = 200
 _BLOCK_BYTES = 1 << 20
+SCHEMES = ("file", "gs", "s3")
+"""Of URIs of the symbol store. pyarrow opens others, but some end the process, or import what is not installed."""
 RETRY_S = 60.0
 """How long a file that could not be fetched is not tried again."""
 
@@ -233,14 +235,17 @@ class SymCaches:
 
 
 def fetch(uri: str, store: str) -> Iterator[bytes]:
-    """Reads a file of the symbol store: a path, or a URI that pyarrow.fs opens (file, s3, gs...). Raises SymCacheError.
+    """Reads a file of the symbol store: a path, or a URI with one of SCHEMES. Raises SymCacheError.
 
     `store`: the file must be below it ("" for anywhere).
     """
     if store and (not uri.startswith(store + "/") or ".." in uri.split("/")):
         raise SymCacheError(f"{uri[:_SHOWN]} is not in the symbol store {store}")
+    scheme, is_uri, _ = uri.partition("://")
+    if is_uri and scheme not in SCHEMES:
+        raise SymCacheError(f"{uri[:_SHOWN]} has none of the schemes {', '.join(SCHEMES)}")
     try:
-        filesystem, path = fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
+        filesystem, path = fs.FileSystem.from_uri(uri) if is_uri else (fs.LocalFileSystem(), uri)
         with filesystem.open_input_stream(path) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield bytes(block)

@@ -219,6 +219,16 @@ def test_a_file_that_is_missing_is_no_error_for_who_asks(program: Program, tmp_p
     assert caches.get("gnu:aa") is None
 
 
+@pytest.mark.parametrize("uri", ["fsspec+memory://aa", "hf://buckets/a/b", "abfss://x", "hdfs://h:1/x", "foo://x"])
+def test_uris_that_no_symbol_store_has_are_refused_unopened(tmp_path: Path, uri: str) -> None:
+    """pyarrow would raise ImportError for some, and end the process for others (abfs://c@a/x)."""
+    with pytest.raises(SymCacheError, match="schemes file, gs, s3"):
+        list(symcache.fetch(uri, ""))
+    caches = SymCaches(tmp_path)
+    assert caches.add(SymbolFile(build_id="gnu:aa", version=1, size=1000, sha256="00", uri=uri))
+    assert caches.get("gnu:aa") is None
+
+
 def test_uris_are_read_through_pyarrow(program: Program, tmp_path: Path) -> None:
     store = tmp_path / "aa.symcache"
     store.write_bytes(program.data)
