@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -130,9 +131,15 @@ class Symbols:
 class SymCaches:
     """The newest SymCache of every build ID. Safe for several threads; one folder may serve several processes."""
 
-    def __init__(self, folder: Path, symbol_store: str = "", limit_bytes: int = 4 << 30) -> None:
-        """`symbol_store`: URIs outside of it are refused; "" allows any. `limit_bytes`: of the folder."""
+    def __init__(
+        self, folder: Path, symbol_store: str = "", limit_bytes: int = 4 << 30, patience_s: float | None = None
+    ) -> None:
+        """`symbol_store`: URIs outside of it are refused; "" allows any. `limit_bytes`: of the folder. `patience_s`:
+        how long `get` waits for a file of the symbol store, which goes on coming; None: until it is there."""
         self._folder = folder
+        self._patience_s = patience_s
+        self._fetching: Future[Path] | None = None
+        self._fetcher = ThreadPoolExecutor(1, "symbol store")
         self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
         self._store = symbol_store.rstrip("/")
         self._lock = threading.RLock()
@@ -207,7 +214,19 @@ class SymCaches:
         if not entry.uri:
             self._entries.pop(entry.build_id)
             raise SymCacheError("the file is gone from the folder")
-        return self._write(entry, fetch(entry.uri, self._store))
+        return self._fetch(entry)
+
+    def _fetch(self, entry: Entry) -> Path:
+        """Fetches a file from the symbol store. Raises SymCacheError, also where the store is too slow."""
+        if self._patience_s is None:
+            return self._write(entry, fetch(entry.uri, self._store))
+        if self._fetching is not None and not self._fetching.done():
+            raise SymCacheError("the symbol store is slow: another file is still coming")
+        self._fetching = self._fetcher.submit(self._write, entry, fetch(entry.uri, self._store))
+        try:
+            return self._fetching.result(self._patience_s)
+        except TimeoutError:
+            raise SymCacheError(f"the symbol store has not sent the file within {self._patience_s:g} s") from None
 
     def _write(self, entry: Entry, blocks: Iterable[bytes]) -> Path:
         digest, size = hashlib.sha256(), 0

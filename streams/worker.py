@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 STOP_S = 3.0
 """How long an orderly stop may take. Then the process ends, and unacknowledged messages are processed again."""
 _LOOK_S = 0.2
+_FETCH_S = 2.0
+"""How long messages wait while a file comes from the symbol store: all partitions do. pyarrow would wait 100 s for a
+store that does not answer."""
 
 
 class Worker:
@@ -42,7 +45,7 @@ class Worker:
         self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
         self._requester = SymbolRequester()
         folder = Path(settings.symbol_cache).expanduser()
-        symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
+        symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20, _FETCH_S)
         self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
         processor = Processor(
             Operators(symbolize=Symbolizer(symcaches, self._requester.want).names),

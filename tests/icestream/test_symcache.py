@@ -3,6 +3,9 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from icestream.demangle import demangle
 from icestream.symbol_chunks import MAX_BYTES
 from icestream.symcache import Line, SymCacheError, SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.waiting import PATIENCE_S, wait_until
 
 SOURCE = """
 static inline __attribute__((always_inline)) int inlined(volatile int *x) {
@@ -235,6 +239,62 @@ def test_uris_are_read_through_pyarrow(program: Program, tmp_path: Path) -> None
     caches = SymCaches(tmp_path / "cache", f"file://{tmp_path}")
     caches.add(program.file(uri=f"file://{store}"))
     assert lines_of(caches, program)[0]
+
+
+class SlowStore(ThreadingHTTPServer):
+    """An S3 that has one file, and answers when it is told to, until the end of the block."""
+
+    daemon_threads = True
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.answers = data, threading.Event()
+        super().__init__(("127.0.0.1", 0), SlowHandler)
+        place = f"127.0.0.1%3A{self.server_address[1]}"
+        self.uri = f"s3://key:secret@bucket/file?region=us-east-1&scheme=http&endpoint_override={place}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """The client has given up, and asks again."""
+
+
+class SlowHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        store = self.server
+        assert isinstance(store, SlowStore)
+        assert store.answers.wait(PATIENCE_S)
+        self.send_response(206 if "Range" in self.headers else 200)
+        self.send_header("Content-Length", str(len(store.data)))
+        self.send_header("Last-Modified", "Sat, 31 Jan 2026 12:00:00 GMT")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(store.data)
+
+    do_GET = do_HEAD
+
+    def log_message(self, *arguments: object) -> None:
+        """Says nothing."""
+
+
+def test_a_slow_symbol_store_holds_up_nobody_for_long_and_its_file_is_there_later(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symcache, "RETRY_S", 0.0)
+    with SlowStore(program.data) as store:
+        caches = SymCaches(tmp_path, patience_s=0.1)
+        for build_id in ("gnu:aa", "gnu:bb"):
+            file = program.file(uri=store.uri)
+            file.build_id = build_id
+            assert caches.add(file)
+        began = time.monotonic()
+        assert [caches.get(build_id) for build_id in ("gnu:aa", "gnu:bb", "gnu:aa")] == [None, None, None]
+        assert time.monotonic() - began < 60  # pyarrow gives up after 100 s
+        store.answers.set()
+        wait_until(lambda: caches.get("gnu:aa"))
+        assert lines_of(caches, program)[0]
+        wait_until(lambda: caches.get("gnu:bb"))
+        store.shutdown()
 
 
 def test_the_folder_keeps_within_its_limit(program: Program, tmp_path: Path) -> None:
