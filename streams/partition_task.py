@@ -310,6 +310,7 @@ class PartitionTask:
                 elif other.end_asked_s < event.arrived_s:
                     await self._ask_end(other)
                 else:
+                    other.deadline_s = None
                     return "absent"
             return "came"
         finally:

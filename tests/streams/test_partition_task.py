@@ -209,3 +209,25 @@ def test_nothing_is_acknowledged_after_something_was_not_taken(
         await bench.close()
 
     run(scenario)
+
+
+def test_activity_that_kafka_did_not_have_once_does_not_make_raw_go_ahead_of_other_activity_later(
+    in_process_broker: KafkaSettings,
+) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker)
+        bench.put(RAW, 0, Raw([Sample(5)], activity_sequence=1, host="whose-activity-got-lost").bytes())
+        await bench.until(1)
+        feed = bench.task._feeds[ACTIVITY]
+        feed.deadline_s = feed.deadline_s and 0.0  # hours later
+        promised = activity([Interval(1, 0, 100, context(1))])
+        bench.log(ACTIVITY, [promised])
+        bench.put(RAW, 1, Raw([Sample(5)], activity_sequence=1).bytes())
+        await bench.until_true(lambda: bench.task._feeds[RAW].waits or len(bench.sent) > 1)
+        bench.put(ACTIVITY, 0, promised)
+        await bench.until(3)
+        assert len(bench.sent) == 2  # no correction
+        assert sum(traced(bench.sent).values()) == 10
+        await bench.close()
+
+    run(scenario)
