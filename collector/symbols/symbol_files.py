@@ -100,25 +100,20 @@ def open_by_build_id(
     first; closes each when the next one is requested.
 
     `path` and the paths in `more` are tried as well. They come from others, so files with another build ID are skipped,
-    and so are those that another user than `owner`, root or our own can change. `owner`: as `SymbolFiles.owner` returns
-    it; None skips no user's.
+    and so are those that another user than `owner`, root or our own can change, with the debug files that those name,
+    whoever owns them. `owner`: as `SymbolFiles.owner` returns it; None skips no user's.
     """
     believed = None if owner is None else {owner, ROOT, os.geteuid()}
-    for descriptor in _open_by_build_id(build_id, entries, path, more):
-        if believed is None or owner_of(os.fstat(descriptor)) in believed:
-            yield descriptor
-
-
-def _open_by_build_id(build_id: str, entries: Sequence[MapsEntry], path: str, more: Sequence[str]) -> Iterator[int]:
     roots = list(dict.fromkeys(["", *(f"/proc/{entry.pid}/root" for entry in entries)]))
     for descriptor in by_build_id(build_id, roots):
-        yield from _checked(descriptor, build_id)
+        yield from _checked(descriptor, build_id, believed)
     paths = dict.fromkeys([entry.path for entry in entries] + [path])
     for descriptor in _files(entries, path, more, roots):
-        for checked in _checked(descriptor, build_id):
+        for checked in _checked(descriptor, build_id, believed):
             for debug in (debug for path in paths for debug in by_link(checked, path, roots)):
                 try:
-                    yield debug
+                    if _is_believed(debug, believed):
+                        yield debug
                 finally:
                     os.close(debug)
             yield checked
@@ -133,12 +128,16 @@ def has_build_id(descriptor: int, build_id: str) -> bool:
         return False
 
 
-def _checked(descriptor: int, build_id: str) -> Iterator[int]:
+def _checked(descriptor: int, build_id: str, believed: set[int] | None) -> Iterator[int]:
     try:
-        if has_build_id(descriptor, build_id):
+        if _is_believed(descriptor, believed) and has_build_id(descriptor, build_id):
             yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _is_believed(descriptor: int, believed: set[int] | None) -> bool:
+    return believed is None or owner_of(os.fstat(descriptor)) in believed
 
 
 def _files(entries: Sequence[MapsEntry], path: str, more: Sequence[str], roots: Sequence[str]) -> Iterator[int]:

@@ -1,5 +1,6 @@
 """A user without rights runs a program with another program's build ID, and names of its own."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +78,19 @@ def test_a_program_of_root_is_named_by_files_that_only_root_can_change(
         seen.run(path, user)
     assert seen.kind_of_names(whole) == SYMBOL_TABLE
     assert seen.kind_of_names(forged) == SYMBOL_TABLE  # the path that is asked for may be the forger's
+
+
+def test_a_forged_file_does_not_give_its_build_id_to_the_debug_file_of_another_program(
+    program: Callable[..., Path], folder: Path, seen: Seen
+) -> None:
+    whole, forged = program("whole", ROOT), program("forged", ROOT)
+    other = folder / "other.debug"
+    subprocess.run(["gcc", "-g", folder / "forged.c", "-o", other, "-Wl,--build-id=none"], check=True)
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={other}", forged], check=True)  # by its checksum, it belongs to it
+    os.chown(forged, NOBODY, NOBODY)
+    seen.run(whole, ROOT)
+    seen.run(forged, NOBODY)
+    assert seen.kind_of_names(forged) == SYMBOL_TABLE
 
 
 def test_among_users_the_file_that_was_seen_first_is_taken_while_it_runs(
