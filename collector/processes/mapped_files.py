@@ -306,7 +306,8 @@ def _read(descriptor: int, status: os.stat_result) -> Identity | None:
 def _paths(entry: MapsEntry, reported: bytes) -> Iterator[tuple[str, bool]]:
     """Paths to try, and whether the file there is certainly the one that was mapped."""
     process = f"/proc/{entry.pid}"
-    yield f"{process}/map_files/{entry.start:x}-{entry.end:x}", True
+    # What the kernel reported may be over: the process may have mapped another file in its place.
+    yield f"{process}/map_files/{entry.start:x}-{entry.end:x}", not reported
     if entry.path.startswith("/"):
         yield f"{process}/root{entry.path}", not (reported or entry.deleted)
         yield entry.path, False
