@@ -6,8 +6,8 @@ leads to the same file.
 
 Copies of a file may share a build ID and have their code elsewhere (stripped, patched). So a build ID that the kernel
 reports identifies a known file only together with the path, and only if a segment of that file is mapped. Both can be
-forged, the path in a mount namespace of one's own. So what is known of a user's file is taken for processes of that
-user only (`may_be`).
+forged, the path in a mount namespace of one's own. So what a process of one user was seen to map says nothing about
+processes of others, unless it is a file of root.
 """
 
 import dataclasses
@@ -73,16 +73,6 @@ class Identity:
     def key(self) -> str:
         return file_key(self.build_id, self.owner)
 
-    def may_be(self, pid: int) -> bool:
-        """Whether what is known of this file may be taken for a file that the process mapped by its build ID and path.
-        The files of a process that has ended are only named, so that their owner does not matter."""
-        if self.owner == ROOT:
-            return True
-        try:
-            return os.stat(f"/proc/{pid}").st_uid == self.owner
-        except OSError:
-            return True
-
     def mapped_at(self, offset: int, length: int) -> bool:
         """Whether a mapping of `length` bytes from that file offset on is what loading this file gives."""
         return any(
@@ -91,6 +81,14 @@ class Identity:
             and offset + length >= segment.offset + segment.size
             for segment in self.elf.segments
         )
+
+
+class _Reported(NamedTuple):
+    """A file that the kernel reported with its build ID."""
+
+    user: int | None  # the effective one of the process that mapped it; None: it was opened after its process had ended
+    path: str
+    identity: Identity
 
 
 class FileListener(Protocol):
@@ -112,9 +110,7 @@ class FileCache:
         self._listeners: list[FileListener] = []
         self._lock = threading.RLock()
         self._known: dict[tuple[int, ...], Identity | None] = {}
-        self._reported: OrderedDict[bytes, list[tuple[str, Identity]]] = (
-            OrderedDict()
-        )  # by build ID: paths, and files there
+        self._reported: OrderedDict[bytes, list[_Reported]] = OrderedDict()  # by build ID
         self._noted: dict[str, float] = {}  # when each file (by its key) was noted, oldest first
         self._entries: dict[str, MapsEntry] = {}  # the last of each file
         self._held = HeldFiles()
@@ -131,11 +127,12 @@ class FileCache:
         with self._lock:
             return self.note_mapped(self._identify(entry), entry)
 
-    def identify_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
-        """Identifies a file whose build ID the kernel reported when the file was mapped from `offset` on. Reads nothing
-        if a file with that path, that build ID and code at that offset is known. Raises OSError."""
+    def identify_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
+        """Identifies a file whose build ID the kernel reported when the file was mapped from `offset` on, by a process
+        of this effective user, or by one that has ended (None). Reads nothing if a file with that path, that build ID
+        and code at that offset is known of that user or of root. Raises OSError."""
         with self._lock:
-            return self.note_mapped(self._find_reported(entry, reported, offset), entry)
+            return self.note_mapped(self._find_reported(entry, reported, offset, user), entry)
 
     def note_mapped(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
         """Notes that a process has this file mapped, at most once a second for each file."""
@@ -197,22 +194,24 @@ class FileCache:
         with suppress(OSError):
             self._held.keep(key, self._patience.run(entry.pid, entry.path, opened, os.close))
 
-    def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
-        known = [one for one in self._reported.get(reported, []) if one[1].may_be(entry.pid)]
+    def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
+        known = self._reported.get(reported, [])
+        own = [one for one in known if one.user == user or one.identity.owner == ROOT]
         length = entry.end - entry.start
-        fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
-        here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == entry.path}
+        fitting = [one for one in own if one.identity.mapped_at(offset, length)]
+        here = {one.identity.elf.vaddr(offset): one.identity for one in fitting if one.path == entry.path}
         if len(here) == 1:
             return next(iter(here.values()))
         try:
             identity = self._identify(entry, reported)
         except OSError:
-            elsewhere = {identity.elf.vaddr(offset): identity for _, identity in fitting or known}
+            others = known if user is None else []  # it has ended, so that only its samples are named by them
+            elsewhere = {one.identity.elf.vaddr(offset): one.identity for one in fitting or own or others}
             if len(elsewhere) != 1:  # not known, or copies that differ
                 raise
             return dataclasses.replace(next(iter(elsewhere.values())), device=0, inode=0)
         if identity is not None:
-            self._learn(reported, entry.path, identity)
+            self._learn(reported, _Reported(user, entry.path, identity))
         return identity
 
     def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
@@ -240,10 +239,10 @@ class FileCache:
             os.close(descriptor)
             raise
 
-    def _learn(self, reported: bytes, path: str, identity: Identity) -> None:
+    def _learn(self, reported: bytes, file: _Reported) -> None:
         known = self._reported.setdefault(reported, [])
-        if (path, identity) not in known:
-            known.append((path, identity))
+        if file not in known:
+            known.append(file)
             del known[:-MAX_COPIES]
         if len(self._reported) > MAX_FILES:
             self._reported.popitem(last=False)

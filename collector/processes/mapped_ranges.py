@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
+from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFile, MapsEntry
+from collector.processes.process import effective_user_of
 from collector.processes.process_events import Mapped
 from icestream.v1.common_pb2 import Mapping
 
@@ -34,6 +36,20 @@ class MappedRange(NamedTuple):
     entry: MapsEntry | None  # None if it is no file
 
 
+_ANYBODY = -1
+
+
+class _Reported(NamedTuple):
+    """What the kernel reports of a part of a file, and the effective user of the process that maps it; _ANYBODY for a
+    file of root. The same means the same part."""
+
+    user: int | None
+    build_id: bytes
+    path: str
+    offset: int
+    size: int
+
+
 class _FilePart(NamedTuple):
     """What is known of a part of a file."""
 
@@ -50,7 +66,7 @@ class MappedRangeReader:
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
-        self._parts: dict[tuple[bytes, str, int, int], _FilePart] = {}  # by build ID, path, offset and size
+        self._parts: dict[_Reported, _FilePart] = {}
 
     def read(self, pid: int, before: Iterable[MappedRange] = ()) -> list[MappedRange]:
         """Returns what the process has mapped now; [] if it has no memory of its own, or none any more.
@@ -73,29 +89,35 @@ class MappedRangeReader:
     def mapped(self, pid: int, event: Mapped) -> MappedRange:
         """Returns the range of an event. A loader first maps the whole file, then puts data over parts of it; such a
         range ends with the segment that holds code."""
-        start, offset = event.start, event.offset
-        key = (event.build_id, event.path, offset, event.end - start)
-        part = self._parts.get(key)
-        if part is not None and part.identity.may_be(pid):
+        start, offset, user = event.start, event.offset, _ANYBODY
+        reported = _Reported(user, event.build_id, event.path, offset, event.end - start)
+        part = self._parts.get(reported)
+        if part is None and event.build_id:
+            user = effective_user_of(pid)
+            part = self._parts.get(reported._replace(user=user))
+        if part is not None:
             entry = MapsEntry(pid, start, event.end, 0, 0, part.path, part.deleted)
             self._files.note_mapped(part.identity, entry)
             bias = part.vaddr - start & _MASK
             return MappedRange(start, start + part.size, bias, part.file, part.identity.key, False, entry)
         entry = _entry(pid, start, event.end, event.path, event.device, event.inode)
-        mapped_range, identity = self._range(entry, offset, event.build_id)
+        mapped_range, identity = self._range(entry, offset, event.build_id, user)
         if identity is None or not mapped_range.file_key:
             return mapped_range
         mapped_range = mapped_range._replace(end=_segment_end(identity, entry, offset))
-        if event.build_id and identity.inode:
+        if event.build_id and identity.inode and (identity.owner == ROOT or user is not None):
             if len(self._parts) >= MAX_PARTS:
                 self._parts.clear()
             vaddr = start + mapped_range.bias & _MASK
-            self._parts[key] = _FilePart(
+            whose = reported if identity.owner == ROOT else reported._replace(user=user)
+            self._parts[whose] = _FilePart(
                 identity, mapped_range.file, entry.path, entry.deleted, vaddr, mapped_range.end - start
             )
         return mapped_range
 
-    def _range(self, entry: MapsEntry, offset: int, reported: bytes = b"") -> tuple[MappedRange, Identity | None]:
+    def _range(
+        self, entry: MapsEntry, offset: int, reported: bytes = b"", user: int | None = None
+    ) -> tuple[MappedRange, Identity | None]:
         """Returns the range, and the identity of its file if it has one."""
         path, start, end = entry.path, entry.start, entry.end
         if path == VDSO:
@@ -112,7 +134,7 @@ class MappedRangeReader:
         unknown = MappedRange(start, end, offset - start & _MASK, file, "", False, entry)
         try:
             files = self._files
-            identity = files.identify_reported(entry, reported, offset) if reported else files.identify(entry)
+            identity = files.identify_reported(entry, reported, offset, user) if reported else files.identify(entry)
         except OSError:
             return unknown, None
         if identity is None:  # no ELF file: code that something generated into a file

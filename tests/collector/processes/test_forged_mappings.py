@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.processes import mapped_files
 from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
 from collector.processes.process_events import Mapped
@@ -68,3 +69,40 @@ def test_a_file_that_was_mapped_in_place_of_another_one_is_not_taken_for_it(
     victim = run(whole, 0)
     found = ranges.mapped(victim.pid, event(victim.pid, whole))
     assert (found.file.build_id, vaddr(found)) == (f"gnu:{BUILD_ID}", 4096)
+
+
+@pytest.mark.parametrize("owner", [USER, 0])
+def test_where_the_code_of_a_program_lies_is_known_although_another_user_forged_it_and_the_process_ended(
+    program: Callable[..., Path], run: Callable[..., "subprocess.Popen[bytes]"], ranges: MappedRangeReader, owner: int
+) -> None:
+    whole = program("whole", owner=owner)
+    forged = program("forged", "-Wl,--section-start=.interp=0x10318", owner=NOBODY)  # has its code elsewhere
+    with running_forged(forged, whole) as attacker:
+        for _ in range(2):
+            ranges.mapped(attacker.pid, event(attacker.pid, whole))
+            victim = run(whole, owner)
+            reported = event(victim.pid, whole)
+            victim.kill()
+            victim.wait()
+            assert vaddr(ranges.mapped(victim.pid, reported)) == 4096
+            victim = run(whole, owner)
+            assert vaddr(ranges.mapped(victim.pid, event(victim.pid, whole))) == 4096
+
+
+def test_a_file_of_one_user_that_another_one_runs_again_and_again_is_opened_once(
+    program: Callable[..., Path],
+    run: Callable[..., "subprocess.Popen[bytes]"],
+    ranges: MappedRangeReader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = []
+    open_regular = mapped_files.open_regular
+    monkeypatch.setattr(mapped_files, "open_regular", lambda path: opened.append(path) or open_regular(path))
+    tool = program("tool", owner=USER)
+    keys = set()
+    for _ in range(3):
+        for user in (NOBODY, USER, 0):
+            process = run(tool, user)
+            keys.add(ranges.mapped(process.pid, event(process.pid, tool)).file_key)
+    assert keys == {f"gnu:{BUILD_ID}@{USER}"}
+    assert len(opened) == 3
