@@ -76,7 +76,7 @@ async function loadView() {
   signal.addEventListener("abort", () => clearTimeout(loading));
   document.title = values.selector === "{}" ? "icestream" : `${values.selector} – icestream`;
   try {
-    await (views[values.view] ?? showProfile)(values, signal);
+    await views[values.view](values, signal);
     showProblem(null);
     if (holesOf !== timing) showHoles(values, timing.signal);
     holesOf = timing;
@@ -196,8 +196,9 @@ function showTimeline(values, signal) {
     try {
       into.show(await api.timeline(query, signal), format);
     } catch {
-      if (!signal.aborted)
-        into.show({ start: toMillis(query.start), end: toMillis(query.end), step: 1, points: [] }, format);
+      if (signal.aborted) return;
+      const [start, end] = [toMillis(query.start), toMillis(query.end)];
+      into.show(start < end ? { start, end, step: 1, points: [] } : null, format);
     }
   };
   show(timeline, values);

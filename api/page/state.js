@@ -4,7 +4,7 @@
 import { preceding } from "./base/times.js";
 
 export const DEFAULTS = Object.freeze({
-  view: "services", // services | operations | slow | profile | compare | requests
+  view: "services", // one of VIEWS
   label: "service", // whose values the view of services lists
   profile_type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
   selector: "{}",
@@ -40,6 +40,8 @@ export const DEFAULTS = Object.freeze({
 /** The zoom and the function of the sandwich, emptied: other stacks or frames may not have them. */
 export const NOWHERE = Object.freeze({ at: "", function: "", module: null, file: null });
 
+const VIEWS = ["services", "operations", "slow", "profile", "compare", "requests"];
+
 /** The state of one page. A listener gets the new values, and the set of changed names. */
 export class PageState {
   #listeners = [];
@@ -73,12 +75,14 @@ export class PageState {
 /** Parameters that say which profile to show: a link with one of them but without a view shows the profile, or the request. */
 const OF_PROFILE = ["selector", "at", "search", "focus", "ignore", "hide", "function", "group_by", "invert", "by"];
 
-/** Returns the values of a query string. Missing ones have their defaults; unknown ones are dropped. */
+/** Returns the values of a query string. Missing ones have their defaults, also where a text is needed; unknown ones are dropped. */
 export function read(query) {
   const given = new URLSearchParams(query);
-  const values = Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, given.get(name) ?? value]));
+  const valueOf = ([name, value]) => [name, value ? given.get(name) || value : given.get(name) ?? value];
+  const values = Object.fromEntries(Object.entries(DEFAULTS).map(valueOf));
   if (!given.has("view") && given.has("trace")) values.view = "requests";
   else if (!given.has("view") && OF_PROFILE.some((name) => given.has(name))) values.view = "profile";
+  else if (!VIEWS.includes(values.view)) values.view = "profile";
   return values;
 }
 

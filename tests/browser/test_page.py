@@ -159,6 +159,39 @@ def test_a_link_of_another_time_and_broken_values_still_open(page: Page, site: S
     assert page.js("return icestream.graph.tree.total[0]") == site.ask("merge")["total"]
 
 
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"start": "yesterday"}, "start: "),
+        ({"end": "1795747680000"}, "end: "),  # milliseconds
+        ({"baseline_start": "1795747680", "baseline_end": "noon", "view": "compare"}, "baseline_end: "),
+    ],
+)
+def test_a_link_with_what_is_not_a_time_says_so_and_can_be_put_right(
+    page: Page, times: dict[str, str], said: str
+) -> None:
+    page.open(**times)
+    assert page.find("#problem strong").text.startswith(said)
+    wrong = [name for name in times if name != "view"][-1]
+    assert times[wrong] in page.find("#baseline-range" if wrong.startswith("baseline") else "#range").text
+    assert page.errors()  # answers with status 400
+    page.click("#baseline-range" if wrong.startswith("baseline") else "#range")
+    page.find(".popover:not([hidden]) .presets button:nth-child(6)").click()
+    page.settle()
+    assert not page.find("#problem").is_displayed()
+    page.errors()
+
+
+def test_a_link_with_an_empty_time_or_an_unknown_view_is_one_without_it(page: Page, site: Site) -> None:
+    for view in ("toString", "__proto__"):
+        page.open(view=view)
+        assert page.js("return icestream.graph.tree.total[0]") == site.ask("merge")["total"]
+        assert page.texts("header nav [aria-current]") == ["Profile"]
+    page.open(end="", label="", view="services")
+    assert page.texts("#services-label") == ["service"]
+    assert page.texts("#service-rows th")
+
+
 @pytest.fixture(scope="module")
 def module_page(browser: object, site: object) -> Page:
     """One page for all examples of a property."""

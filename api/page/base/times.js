@@ -37,15 +37,16 @@ export function canonicalTime(text) {
 
 export const toRfc3339 = (millis) => new Date(Math.round(millis)).toISOString();
 
-/** Returns a range in words: "last 15 minutes", or both ends. */
+/** Returns a range in words: "last 15 minutes", or both ends. What is not a time stays as it is. */
 export function describeRange(start, end) {
   const relative = RELATIVE.exec(start);
   if (relative && relative[1] === "-" && end === "now") {
     const [, , amount, unit] = relative;
     return `last ${amount} ${amount === "1" ? UNIT_WORD[unit].replace(/s$/, "") : UNIT_WORD[unit]}`;
   }
-  if (isRelative(start) || isRelative(end)) return `${start} – ${end}`;
-  return formatRange(toMillis(start), toMillis(end));
+  const [from, to] = [toMillis(start), toMillis(end)];
+  if (isRelative(start) || isRelative(end) || Number.isNaN(from + to)) return `${start} – ${end}`;
+  return formatRange(from, to);
 }
 
 /** Returns both ends, the day only once. */
@@ -75,10 +76,11 @@ const shifted = (millis) => new Date(millis - zoneOffset(millis));
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** Returns a range `by` milliseconds earlier. Relative times stay relative. */
+/** Returns a range `by` milliseconds earlier. Relative times stay relative, and what is not a time stays as it is. */
 export function earlier(start, end, by, now = Date.now()) {
   return [start, end].map((text) => {
     const moved = toMillis(text, now) - by;
+    if (Number.isNaN(moved)) return text;
     return isRelative(text) ? `now-${duration(now - moved)}` : toRfc3339(moved);
   });
 }

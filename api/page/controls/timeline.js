@@ -41,7 +41,7 @@ export class Timeline {
     onSchemeChange(() => this.#paint());
   }
 
-  /** @param {{start: number, end: number, step: number, points: [number, number][]}} sums times in Unix milliseconds */
+  /** @param {?{start: number, end: number, step: number, points: [number, number][]}} sums times in Unix milliseconds; null: no range */
   show(sums, format) {
     this.#sums = sums;
     this.#format = format;
