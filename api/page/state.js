@@ -86,10 +86,11 @@ export function read(query) {
   return values;
 }
 
-/** Returns the query string of values that differ from the defaults. */
+/** Returns the query string of values that differ from those of a link without them. */
 export function write(values) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(DEFAULTS)) if (values[name] !== value) query.set(name, values[name]);
+  if (read(query).view !== values.view) query.set("view", values.view);
   const text = query.toString();
   return text ? "?" + text : "";
 }

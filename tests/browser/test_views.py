@@ -47,6 +47,25 @@ def test_it_opens_on_services_and_a_click_shows_the_profile_of_one(page: Page, s
     assert page.find("a[aria-current=page]").text == "Services"
 
 
+def test_services_of_a_selector_stay_in_the_address_and_in_the_link_to_them(page: Page) -> None:
+    page.open(selector='{service="checkout"}')
+    link = page.find("nav [data-view=services]")
+    href = link.get_attribute("href")
+    link.click()
+    page.until(lambda: page.find("#services").is_displayed())
+    page.browser.refresh()
+    page.settle()
+    assert page.texts("#service-rows th") == ["checkout"]
+    page.click("nav [data-view=operations]")
+    page.settle()
+    page.browser.back()
+    page.until(lambda: page.texts("header nav [aria-current]") == ["Services"])
+    page.settle()
+    page.browser.get(href)
+    page.settle()
+    assert page.texts("#service-rows th") == ["checkout"]
+
+
 def test_values_of_any_label_can_be_listed(page: Page) -> None:
     page.open(view="services", label="version")
     page.until(lambda: page.texts("#service-rows th") == ["1.5.0", "1.4.2", "(no version)"])
