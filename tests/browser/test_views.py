@@ -271,6 +271,24 @@ def test_times_are_local_or_utc_and_colours_as_chosen(page: Page) -> None:
         page.js("localStorage.clear()")
 
 
+def test_the_time_zone_and_the_colours_chosen_in_another_tab_hold_in_this_one(page: Page) -> None:
+    page.open()
+    first = page.browser.current_window_handle
+    try:
+        page.browser.switch_to.new_window("tab")
+        page.open()
+        page.click("#zone")
+        page.click("#scheme")
+        page.browser.close()
+        page.browser.switch_to.window(first)
+        page.until(lambda: page.find("#range").text.endswith("UTC"))
+        page.until(lambda: page.texts("#zone, #scheme") == ["UTC", "Light"])
+        page.settle()
+        assert any(part.endswith("UTC") for part in page.texts("#summary span"))
+    finally:
+        page.js("localStorage.clear()")
+
+
 def test_a_slow_query_is_said_and_can_be_cancelled(page: Page) -> None:
     page.open(selector=CHECKOUT)
     page.browser.execute_cdp_cmd("Network.enable", {})

@@ -20,8 +20,17 @@ export function setSetting(name, value) {
   } catch {
     // As above: then it holds until the page is left, if at all.
   }
+  tell(name);
+}
+
+function tell(name) {
   for (const listener of listeners) listener(name);
 }
+
+// What is chosen in another tab holds here, too.
+window.addEventListener("storage", ({ key }) => {
+  if (key?.startsWith(PREFIX)) tell(key.slice(PREFIX.length));
+});
 
 /** Calls `act` with the name of each setting that changes. */
 export const onSetting = (act) => listeners.push(act);
