@@ -94,10 +94,11 @@ async function loadView() {
   byId("main").setAttribute("aria-busy", "false");
 }
 
-/** Ends the queries that are running. What was shown before stays. */
+/** Ends the queries that are running. What was shown before stays, and the page says so. */
 function cancel() {
   answering.abort();
   timing.abort();
+  showProblem(new api.ApiError("Cancelled. What is shown is the answer to an earlier query.", "Refresh to ask again."));
   hide("loading");
   byId("main").setAttribute("aria-busy", "false");
 }

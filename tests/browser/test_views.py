@@ -290,19 +290,26 @@ def test_the_time_zone_and_the_colours_chosen_in_another_tab_hold_in_this_one(pa
 
 
 def test_a_slow_query_is_said_and_can_be_cancelled(page: Page) -> None:
-    page.open(selector=CHECKOUT)
+    page.open(view="services")
     page.browser.execute_cdp_cmd("Network.enable", {})
     slow = {"offline": False, "latency": 60_000, "downloadThroughput": -1, "uploadThroughput": -1}
     page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
     try:
-        page.click("#reload")
+        page.type("#selector", *[Keys.BACKSPACE] * 2, CHECKOUT, Keys.ENTER)
         page.until(lambda: page.find("#loading").is_displayed())
+        for old in ("#summary", "#services"):
+            page.until(lambda old=old: float(page.find(old).value_of_css_property("opacity")) < 0.6)
         page.click("#cancel")
         page.until(lambda: not page.find("#loading").is_displayed())
-        assert page.find("#graph").is_displayed()
+        assert page.find("#services").is_displayed()
         assert page.js("return document.getElementById('main').getAttribute('aria-busy')") == "false"
+        assert "the answer to an earlier query" in page.find("#problem").text  # that of all services
     finally:
         page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow | {"latency": 0})
+    page.click("#reload")
+    page.settle()
+    assert not page.find("#problem").is_displayed()
+    assert page.texts("#service-rows th") == ["checkout"]
 
 
 def test_help_has_the_keys(page: Page) -> None:
