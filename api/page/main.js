@@ -183,7 +183,7 @@ function showGraph(answer, values) {
 }
 
 function showSummary(answer, values) {
-  byId("summary").replaceChildren(...(byId("empty").hidden ? summary(answer, values) : []));
+  byId("summary").replaceChildren(...(byId("empty").hidden && answer ? summary(answer, values) : []));
 }
 
 /** Shows the timelines above the graph. Errors are left to the graph, which asks for the same samples. */

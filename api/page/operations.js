@@ -19,7 +19,7 @@ export class Operations {
     }
   }
 
-  /** Lists operations and what belongs to none. Returns {total, samples, unit, start, end} of all of it. */
+  /** Lists operations and what belongs to none. Returns {total, samples, unit, start, end} of all of it, null if there is none. */
   async show(values, signal) {
     byId("measure").value = values.measure;
     byId("order").value = values.order;
@@ -29,8 +29,9 @@ export class Operations {
     byId("operation-rows").replaceChildren(...rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
+    byId("operations-of").textContent = values.selector === "{}" ? "No service" : `Nothing that ${values.selector} selects`;
     byId("operation-table").hidden = rows.length === 0;
-    return { total, samples, unit, start, end };
+    return rows.length ? { total, samples, unit, start, end } : null;
   }
 
   #row(row, curve, values) {

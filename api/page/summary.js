@@ -1,9 +1,14 @@
 // The line above the graph, which says what the answer is about; and what the page says if there are no samples.
 
 import { element } from "./base/dom.js";
-import { formatCount, formatShare, formatValue } from "./base/format.js";
+import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 import { describeRange, formatRange } from "./base/times.js";
-import { DEFAULTS } from "./state.js";
+import { DEFAULTS, NOWHERE } from "./state.js";
+
+const LONGER = [
+  ["now-1d", "Show the last day"],
+  ["now-30d", "Show the last 30 days"],
+];
 
 /** Returns the parts of the line. */
 export function summary(answer, values) {
@@ -54,22 +59,29 @@ function slowSummary({ slow, fast, measure, samples, baseline_samples: fastSampl
 /** Returns what to say, and buttons that lead to where samples may be. */
 export function nothingFound(state) {
   const { values } = state;
-  const { selector, start, end, trace, view, focus, ignore } = values;
+  const { selector, start, end, trace, view, focus, ignore, function: name } = values;
   const button = (text, changes) => element("button", { type: "button", onclick: () => state.update(changes) }, text);
+  const isTrace = trace && view === "requests";
+  const where = isTrace ? "this request" : selector;
+  const which = name ? ` with the function ${name}` : focus || ignore ? " in the stacks that the filters keep" : "";
+  const when = isTrace ? "" : ` (${describeRange(start, end)})`;
+  const longer = LONGER.filter(([from]) => !isTrace && (start !== from || end !== "now"));
   return [
-    element("h2", {}, trace && view === "requests" ? "No samples of this request." : "No samples here."),
-    element("p", {}, `There are no samples of ${selector} in ${describeRange(start, end)}.`),
+    element("h2", {}, isTrace ? "No samples of this request." : "No samples here."),
+    element("p", {}, `There are no samples of ${profileTypeTitle(values.profile_type)} of ${where}${which}${when}.`),
     element(
       "p",
       { class: "choices" },
-      button("Show the last day", { start: "now-1d", end: "now" }),
-      selector !== "{}" && button("Show all labels", { selector: "{}" }),
+      name && button("Back to the profile", NOWHERE),
+      ...longer.map(([from, text]) => button(text, { start: from, end: "now" })),
+      !isTrace && selector !== "{}" && button("Show all labels", { selector: "{}" }),
       (focus || ignore) && button("Show all stacks", { focus: "", ignore: "" }),
     ),
-    element(
-      "p",
-      { class: "hint" },
-      "A host shows up a few seconds after its collector starts (icestream up, or icestream collect).",
-    ),
-  ];
+    !(isTrace || which) &&
+      element(
+        "p",
+        { class: "hint" },
+        "A host shows up a few seconds after its collector starts (icestream up, or icestream collect).",
+      ),
+  ].filter(Boolean);
 }

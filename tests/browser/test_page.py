@@ -7,6 +7,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.chromium import set_scheme
 from tests.browser.conftest import Site
+from tests.browser.fill import MEMORY_IN_USE
 from tests.browser.page import Page
 from tests.browser.shop import HOSTILE_LABEL
 
@@ -45,9 +46,27 @@ def test_nothing_found_offers_where_to_look(page: Page) -> None:
     page.open(selector='{service="nobody"}')
     assert "No samples" in page.find("#empty h2").text
     assert '{service="nobody"}' in page.find("#empty").text
-    page.click("#empty button:nth-of-type(2)")
+    assert page.texts("#empty button") == ["Show the last day", "Show the last 30 days", "Show all labels"]
+    page.click("#empty button:nth-of-type(3)")
     page.until(lambda: page.find("#graph").is_displayed())
     assert "selector" not in page.state()
+    page.open(selector='{service="nobody"}', start="now-1d", end="now")
+    assert page.texts("#empty button") == ["Show the last 30 days", "Show all labels"]  # older samples are found, too
+
+
+def test_what_a_filter_or_a_function_leaves_out_is_not_called_absent(page: Page, site: Site) -> None:
+    """There are samples of the selector, but none of what was asked for."""
+    page.open(selector='{service="search"}', function="nobody")
+    assert 'of CPU of {service="search"} with the function nobody' in page.find("#empty p").text
+    page.click("#empty button")
+    page.until(lambda: page.find("#graph").is_displayed())
+    assert "function" not in page.state()
+    page.open(focus="nobody")
+    assert "in the stacks that the filters keep" in page.find("#empty p").text
+    trace = site.ask("traces", limit=1)["traces"][0]["trace_id"]
+    page.open(view="requests", trace=trace, profile_type=MEMORY_IN_USE)
+    assert page.find("#empty p").text == "There are no samples of memory · inuse_space (bytes) of this request."
+    assert page.texts("#empty button") == []
 
 
 def test_an_api_that_is_away_is_said_and_found_again(page: Page) -> None:
