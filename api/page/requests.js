@@ -1,7 +1,7 @@
 // The view of requests: a list of the heaviest ones, and the CPU of one of them by span, with what samples say of it.
 
 import * as api from "./api.js";
-import { bar, byId, element } from "./base/dom.js";
+import { bar, byId, element, visible } from "./base/dom.js";
 import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
 import { formatMoment } from "./base/times.js";
 import { formatCpu, confidenceInterval, measureOf, shown } from "./cpu_text.js";
@@ -54,7 +54,7 @@ export class Requests {
     const isWaits = values.profile_type === OFF_CPU;
     const waited = isWaits ? [] : waits.spans.filter((span) => span.samples > 0);
     const first = showSpans(cpu, new Map(waited.map((span) => [span.span_id, span.sampled_cpu_ns])));
-    byId("trace-title").textContent = first?.name || cpu.operation || "Request";
+    byId("trace-title").textContent = visible(first?.name || cpu.operation || "Request");
     showSums(cpu, sampledTitle(values.profile_type));
     byId("trace-thinned").hidden = !cpu.thinned;
     this.#showFew(cpu);

@@ -7,7 +7,7 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.browser.rows import PERIOD_NS, Samples, insert_samples, insert_tree
-from tests.browser.shop import HOSTILE_LABEL, Tree, hostile_tree, read_services, wide_tree
+from tests.browser.shop import HOSTILE_LABEL, REARRANGING_LABEL, Tree, hostile_tree, read_services, wide_tree
 from tests.browser.traffic import cut_into_requests
 from tests.data.tables import insert_columns, to_datetime
 
@@ -47,7 +47,7 @@ def fill(client: Client, end_s: int, seed: int = 7) -> Filled:
             fill_memory(client, ids[tree.name.index("py::handle:/app/checkout/server.py")], filled, labels)
     ids = insert_tree(client, hostile_tree())
     times = np.full(len(ids), (filled.middle + 60) * 1000)
-    odd = {"service": "odd", "service_version": "2.0/rc", "note": HOSTILE_LABEL, "host": "node-9"}
+    odd = {"service": "odd", "service_version": "2.0/rc", "note": HOSTILE_LABEL, "team": REARRANGING_LABEL, "host": "node-9"}
     insert_samples(client, Samples(ids, times, odd))
     return filled
 

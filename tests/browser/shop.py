@@ -8,6 +8,8 @@ import numpy as np
 
 WIDE_NODES = 50_000
 HOSTILE_FUNCTION = '<img src=x onerror="window.hacked=1">'
+REARRANGING_FUNCTION = "{{constructor}}`'\"\u202e\u0000\n"
+REARRANGING_LABEL = "a\u202eb\nc"
 HOSTILE_LABEL = '"><script>window.hacked=1</script>'
 
 _SHOP = Path(__file__).with_name("shop.txt")
@@ -69,5 +71,5 @@ def wide_tree(nodes: int = WIDE_NODES, seed: int = 1) -> Tree:
 
 def hostile_tree() -> Tree:
     """Names that would do harm on a page that takes them for markup."""
-    names = ["main", HOSTILE_FUNCTION, "{{constructor}}`'\"\u202e\u0000"]
+    names = ["main", HOSTILE_FUNCTION, REARRANGING_FUNCTION]
     return Tree([-1, 0, 1], names, ["/bin/x", HOSTILE_LABEL, ""], [1, 5, 3])

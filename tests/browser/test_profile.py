@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.conftest import Site
 from tests.browser.fill import MEAN_IN_USE, MEMORY_IN_USE
 from tests.browser.page import Page
-from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, WIDE_NODES
+from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, REARRANGING_FUNCTION, WIDE_NODES
 
 pytestmark = pytest.mark.browser
 
@@ -238,6 +238,27 @@ def test_names_that_look_like_markup_are_text(page: Page) -> None:
     page.settle()
     assert HOSTILE_FUNCTION in page.texts("#table tbody th button")
     assert page.js("return document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_names_with_control_characters_are_shown_escaped_and_found_as_they_are(page: Page) -> None:
+    page.open(selector='{service="odd"}')
+    shown = "{{constructor}}`'\"\\u{202e}\\u{0}\\u{a}"
+    assert shown in page.texts("#table tbody th button")
+    row = next(row for row in page.all("#table tbody tr") if "constructor" in row.text)
+    for item in ("Focus: only stacks with it", "Callers and callees"):
+        ActionChains(page.browser).context_click(row.find_element("css selector", "button")).perform()
+        assert page.texts(".menu strong") == [shown]
+        next(entry for entry in page.all(".menu [role=menuitem]") if entry.text == item).click()
+        page.settle()
+        assert page.find("#total").text == "52.6 ms CPU"
+        if item.startswith("Focus"):
+            page.browser.back()
+            page.settle()
+            row = next(row for row in page.all("#table tbody tr") if "constructor" in row.text)
+    assert page.state()["function"] == REARRANGING_FUNCTION
+    assert page.texts("#sandwich-title span")[0] == shown
+    page.open(view="services", selector='{service="odd"}', label="team")
+    assert page.texts("#service-rows th") == ["a\\u{202e}b\\u{a}c"]
 
 
 def test_of_fifty_thousand_frames_it_draws_those_that_can_be_seen_and_its_sums_are_of_all(

@@ -2,15 +2,27 @@
 
 import { onSetting, setting } from "./settings.js";
 
-/** Creates an element with properties (`class`, `on…` listeners, ARIA and other attributes) and children (nodes or text). */
+/** Escapes control and direction characters, so that a name cannot rearrange the text beside it. */
+export const visible = (text) =>
+  text.replace(
+    /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
+    (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
+  );
+
+/**
+ * Creates an element with properties (`class`, `on…` listeners, ARIA and other attributes) and children (nodes or text,
+ * which is made `visible`).
+ */
 export function element(tag, properties = {}, ...children) {
   const created = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) created.addEventListener(name.slice(2), value);
+    else if (name === "title") created.title = value.split("\n").map(visible).join("\n");
     else created.setAttribute(name, value === true ? "" : value);
   }
-  created.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  const parts = children.filter((child) => child !== null && child !== undefined && child !== false);
+  created.append(...parts.map((part) => (typeof part === "string" ? visible(part) : part)));
   return created;
 }
 

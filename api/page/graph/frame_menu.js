@@ -1,5 +1,6 @@
 // What can be done with a function, from the graph, the table or the sandwich.
 
+import { visible } from "../base/dom.js";
 import { showMenu } from "../base/menu.js";
 import { either, patternOf } from "../base/patterns.js";
 import { showLines } from "../dialogs/lines.js";
@@ -13,7 +14,7 @@ import { NOWHERE } from "../state.js";
 export function showFrameMenu(state, shown, x, y, more = []) {
   const { name, module, file, kind } = shown;
   const { by, hide, ignore, view } = state.values;
-  const items = [{ text: "Copy name", act: () => copy(name) }, ...more];
+  const items = [{ text: "Copy name", act: () => copy(visible(name)) }, ...more];
   if (kind !== "icestream" && kind !== "label") {
     const pattern = patternOf(name, by);
     const select = (changes) => state.update({ ...NOWHERE, ...changes });

@@ -1,5 +1,6 @@
 // What the frames of a graph look like: colours and labels, of a profile or of a comparison.
 
+import { visible } from "../base/dom.js";
 import { changeOf, formatChange, sides } from "./change.js";
 import { changeColour, changePalette, isSame, kindColours } from "./colours.js";
 
@@ -21,7 +22,7 @@ export function makeLook(tree, matchedFunctions, blueOrange) {
   const { functions, frame, baseline, folded } = tree;
   const matched = matchedFunctions && matchedNodes(tree, matchedFunctions);
   const name = (node) => {
-    const own = shortName(functions.name[frame[node]]);
+    const own = visible(shortName(functions.name[frame[node]]));
     return folded[node] ? `${own} (+${folded[node]})` : own;
   };
   if (!baseline) {

@@ -126,8 +126,7 @@ export function nodeOfPath(tree, text) {
 }
 
 function readFunctions({ functions, strings, kinds, rest }) {
-  const shown = strings.map(visible);
-  const text = (rows) => rows.map((row) => shown[row]);
+  const text = (rows) => rows.map((row) => strings[row]);
   return {
     count: functions.name.length,
     name: text(functions.name),
@@ -146,13 +145,6 @@ function readFunctions({ functions, strings, kinds, rest }) {
     ),
   };
 }
-
-/** Escapes control and direction characters, so that a name cannot rearrange the text beside it. */
-const visible = (text) =>
-  text.replace(
-    /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
-    (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
-  );
 
 /** Returns the first row of each level, and the first child of each row, of a tree in level order. */
 export function levels(parent) {
