@@ -8,6 +8,7 @@ import numpy as np
 
 WIDE_NODES = 50_000
 HOSTILE_FUNCTION = '<img src=x onerror="window.hacked=1">'
+LONG_FUNCTION = "std::variant<" + "very_long_template_name<int>, " * 60 + "char>"
 REARRANGING_FUNCTION = "{{constructor}}`'\"\u202e\u0000\n"
 REARRANGING_LABEL = "a\u202eb\nc"
 HOSTILE_LABEL = '"><script>window.hacked=1</script>'
@@ -71,5 +72,5 @@ def wide_tree(nodes: int = WIDE_NODES, seed: int = 1) -> Tree:
 
 def hostile_tree() -> Tree:
     """Names that would do harm on a page that takes them for markup."""
-    names = ["main", HOSTILE_FUNCTION, REARRANGING_FUNCTION]
-    return Tree([-1, 0, 1], names, ["/bin/x", HOSTILE_LABEL, ""], [1, 5, 3])
+    names = ["main", HOSTILE_FUNCTION, REARRANGING_FUNCTION, LONG_FUNCTION]
+    return Tree([-1, 0, 1, 2], names, ["/bin/x", HOSTILE_LABEL, "", ""], [1, 5, 3, 2])

@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.conftest import Site
 from tests.browser.fill import MEAN_IN_USE, MEMORY_IN_USE
 from tests.browser.page import Page
-from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, REARRANGING_FUNCTION, WIDE_NODES
+from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, LONG_FUNCTION, REARRANGING_FUNCTION, WIDE_NODES
 
 pytestmark = pytest.mark.browser
 
@@ -250,7 +250,7 @@ def test_names_with_control_characters_are_shown_escaped_and_found_as_they_are(p
         assert page.texts(".menu strong") == [shown]
         next(entry for entry in page.all(".menu [role=menuitem]") if entry.text == item).click()
         page.settle()
-        assert page.find("#total").text == "52.6 ms CPU"
+        assert page.find("#total").text == "105 ms CPU"
         if item.startswith("Focus"):
             page.browser.back()
             page.settle()
@@ -259,6 +259,22 @@ def test_names_with_control_characters_are_shown_escaped_and_found_as_they_are(p
     assert page.texts("#sandwich-title span")[0] == shown
     page.open(view="services", selector='{service="odd"}', label="team")
     assert page.texts("#service-rows th") == ["a\\u{202e}b\\u{a}c"]
+
+
+def test_a_very_long_name_hides_no_numbers_and_can_be_focused_on(page: Page) -> None:
+    page.open(selector='{service="odd"}')
+    page.point_at(LONG_FUNCTION)
+    page.until(lambda: page.find("#tooltip").is_displayed())
+    window = page.js("return innerHeight")
+    assert all(row.rect["y"] + row.rect["height"] < window for row in page.all("#tooltip dd"))
+    assert "52.6 ms \u00b7 25.0 %" in page.texts("#tooltip dd")
+    row = next(row for row in page.all("#table tbody tr") if row.text.startswith("std::variant"))
+    ActionChains(page.browser).context_click(row.find_element("css selector", "button")).perform()
+    page.all(".menu [role=menuitem]")[1].click()
+    page.settle()
+    assert page.find("#total").text == "52.6 ms CPU"
+    page.open(selector='{service="odd"}', function=LONG_FUNCTION)
+    assert page.find("#sandwich-title").rect["height"] < 120
 
 
 def test_of_fifty_thousand_frames_it_draws_those_that_can_be_seen_and_its_sums_are_of_all(

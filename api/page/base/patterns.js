@@ -3,10 +3,17 @@
 /** Returns a regular expression (RE2) that matches this text. */
 export const literal = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 
-/** Returns a regular expression that matches a function's name; of a line or an address, that of its function. */
+/** Letters at each end of a long name: with backslashes, fewer than the 1,000 that the API takes. */
+const END = 240;
+
+/**
+ * Returns a regular expression that matches a function's name; of a line or an address, that of its function; of a very
+ * long name, both its ends.
+ */
 export function patternOf(name, by) {
   const whole = by === "line" ? name.replace(/:\d+$/, "") : by === "address" ? name.replace(/ 0x[0-9a-f]+$/, "") : name;
-  return `^${literal(whole)}$`;
+  const parts = whole.length > 2 * END ? [whole.slice(0, END), whole.slice(-END)] : [whole];
+  return `^${parts.map(literal).join(".*")}$`;
 }
 
 /** Returns either of two regular expressions; "" matches nothing. */

@@ -8,9 +8,9 @@ export function showTooltip({ title, rows }, x, y) {
   const list = element(
     "dl",
     {},
-    ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+    ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", { class: "clipped" }, value)]),
   );
-  box.replaceChildren(element("strong", {}, title), list);
+  box.replaceChildren(element("strong", { class: "clipped" }, title), list);
   box.hidden = false;
   const { width, height } = box.getBoundingClientRect();
   const left = x + 14 + width > window.innerWidth ? x - width - 10 : x + 14;

@@ -34,7 +34,7 @@ export class Sandwich {
   /** Shows the API's answer. */
   show(answer) {
     const { function: name, module, file } = this.#state.values;
-    byId("sandwich-title").replaceChildren(element("span", {}, name), element("span", { class: "where" }, [module, file].filter(Boolean).join(" ")));
+    byId("sandwich-title").replaceChildren(element("span", { class: "clipped", title: name }, name), element("span", { class: "where" }, [module, file].filter(Boolean).join(" ")));
     for (const side of this.#sides) side.show(readTree({ ...answer[side.name], unit: answer.unit }));
   }
 
