@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { byId, element } from "./base/dom.js";
 import { showControls, startControls } from "./controls/controls.js";
-import { formatValue, unitOf } from "./base/format.js";
+import { formatCpus, formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
 import { Sandwich } from "./graph/sandwich.js";
 import { showHoles } from "./holes.js";
@@ -191,7 +191,7 @@ function showTimeline(values, signal) {
   const unit = unitOf(values.profile_type);
   const format = (value, step) =>
     values.profile_type === DEFAULTS.profile_type
-      ? `${(value / (step * 1e6)).toPrecision(2)} CPUs · ${formatValue(value, unit)}`
+      ? `${formatCpus(value / (step * 1e6))} · ${formatValue(value, unit)}`
       : formatValue(value, unit);
   const show = async (into, query) => {
     try {

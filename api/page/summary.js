@@ -1,7 +1,7 @@
 // The line above the graph, which says what the answer is about; and what the page says if there are no samples.
 
 import { element } from "./base/dom.js";
-import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
+import { formatCount, formatCpus, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 import { describeRange, formatRange } from "./base/times.js";
 import { DEFAULTS, NOWHERE } from "./state.js";
 
@@ -28,7 +28,7 @@ export function summary(answer, values) {
   if (answer.unsampled_cpu_ns) parts.push(`${formatValue(answer.unsampled_cpu_ns)} more in services without samples`);
   if (answer.start && values.view !== "requests") {
     const [start, end] = [Date.parse(answer.start), Date.parse(answer.end)];
-    if (isCpu) parts.push(`${(total / ((end - start) * 1e6)).toPrecision(2)} CPUs on average`);
+    if (isCpu) parts.push(`${formatCpus(total / ((end - start) * 1e6))} on average`);
     parts.push(formatRange(start, end));
   }
   if (answer.baseline_samples === 0 && samples > 0) {

@@ -163,6 +163,20 @@ def test_what_is_missing_before_batches_are_remembered_is_not_known_and_said_so(
     assert page.find("#holes p").is_displayed()
 
 
+def test_numbers_of_any_size_can_be_read(page: Page) -> None:
+    page.open()
+    formatted = page.js_async(
+        "import('./base/format.js').then(({ formatCpus, formatValue }) => done([[0, 1e-9, 0.044, 4.4, 99.6, 1234].map("
+        "formatCpus), [1, 1e18].flatMap((value) => ['nanoseconds', 'bytes', 'count'].map((unit) => formatValue(value, unit"
+        ")))])).catch((error) => done(String(error)))"
+    )
+    cpus = ["0.0", "<0.001", "0.044", "4.4", "100", "1\u202f234"]
+    assert formatted == [
+        [f"{number} CPUs" for number in cpus],
+        ["1.00 ns", "1.00 B", "1.00", "277778 h", "888 PiB", "1.00 E"],
+    ]
+
+
 def test_the_graph_fits_the_window_when_it_changes(page: Page) -> None:
     page.open()
     wide = page.box(0)["width"]

@@ -9,6 +9,8 @@ const TIME_STEPS = [
   [1, "ns"],
 ];
 const BYTE_STEPS = [
+  [2 ** 60, "EiB"],
+  [2 ** 50, "PiB"],
   [2 ** 40, "TiB"],
   [2 ** 30, "GiB"],
   [2 ** 20, "MiB"],
@@ -16,6 +18,9 @@ const BYTE_STEPS = [
   [1, "B"],
 ];
 const COUNT_STEPS = [
+  [1e18, "E"],
+  [1e15, "P"],
+  [1e12, "T"],
   [1e9, "G"],
   [1e6, "M"],
   [1e3, "k"],
@@ -46,6 +51,12 @@ export function formatShare(part, whole) {
 }
 
 export const formatCount = (count) => Math.round(count).toLocaleString("en").replaceAll(",", "\u202f");
+
+/** Formats how many CPUs were busy, with two significant digits: "0.44 CPUs", "128 CPUs", "<0.001 CPUs". */
+export function formatCpus(cpus) {
+  const number = cpus >= 99.5 ? formatCount(cpus) : cpus > 0 && cpus < 0.001 ? "<0.001" : cpus.toPrecision(2);
+  return `${number} CPUs`;
+}
 
 /** The unit of a profile type `name:sample type:unit:period type:period unit`. */
 export const unitOf = (profileType) => profileType.split(":")[2] || "count";
