@@ -42,6 +42,27 @@ def test_worse_is_red_better_is_green_and_the_table_says_it_in_words(page: Page,
     assert blue > red + 40
 
 
+def test_a_change_is_on_the_scale_of_the_value_beside_it(page: Page, site: Site) -> None:
+    """Few slow requests are compared with many fast ones, as if there were as many of both."""
+    page.open(view="slow", selector='{service="checkout", operation="GET /cart"}')
+    scale, flat, before = page.js(
+        "const { baseline, functions } = icestream.graph.tree;"
+        "return [baseline.profileScale / baseline.scale, functions.flat, functions.baselineFlat]"
+    )
+    assert scale > 2
+    more = max(now - old / scale for now, old in zip(flat, before, strict=True))
+    assert page.texts("#table tbody td:last-child")[0] == f"+{more / 1e9:.2f} s"
+
+
+def test_what_is_almost_gone_is_not_said_to_be_gone(page: Page) -> None:
+    page.open(view="compare")
+    sides = [[1, 300], [1, 150], [0, 300], [300, 1], [99, 100]]
+    changes = page.js_async(
+        "import('./graph/change.js').then(({ formatChange }) => done(given[0].map((sides) => formatChange(...sides))))", sides
+    )
+    assert changes == ["\u00f7300", "\N{MINUS SIGN}99 %", "gone", "\u00d7300", "\N{MINUS SIGN}1 %"]
+
+
 def test_what_one_side_does_not_have_is_new_or_gone_and_nothing_is_infinite(page: Page, site: Site) -> None:
     page.open(view="compare", start=site.middle, search="inflate|<img", regex="1")
     rows = page.texts("#table tbody tr")

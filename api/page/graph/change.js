@@ -9,12 +9,13 @@ export function changeOf(now, before) {
   return larger > 0 ? Math.max(-1, Math.min(1, (now - before) / larger)) : 0;
 }
 
-/** "+34 %", "−12 %", "×5.2", "new", "gone", "same". */
+/** "+34 %", "−12 %", "×5.2", "÷300", "new", "gone", "same". */
 export function formatChange(now, before) {
   if (before <= 0) return now > 0 ? "new" : "same";
   if (now <= 0) return "gone";
   const ratio = now / before;
   if (ratio >= 3) return `×${ratio >= 100 ? Math.round(ratio) : ratio.toFixed(1)}`;
+  if (ratio < 0.005) return `÷${Math.round(1 / ratio)}`; // −100 % would say that it is gone
   const percent = Math.round(100 * (ratio - 1));
   if (percent === 0) return "same";
   return percent > 0 ? `+${percent} %` : `−${-percent} %`;

@@ -1,6 +1,6 @@
 // The table of functions beside the graph: the same sums in sortable rows, accessible without seeing the graph.
 
-import { changeOf, formatChange, sides } from "./change.js";
+import { formatChange, sides } from "./change.js";
 import { bar, element } from "../base/dom.js";
 import { formatShare, formatValue } from "../base/format.js";
 
@@ -17,7 +17,7 @@ const COMPARE_COLUMNS = [
   { key: "name", title: "Function", hint: "" },
   { key: "flat", title: "Flat", hint: "in the function itself, and its change" },
   { key: "cumulative", title: "Cumulative", hint: "with what it called, and its change" },
-  { key: "change", title: "Flat change", hint: "difference between the two sides, scaled to the same total" },
+  { key: "change", title: "Flat change", hint: "how much more it is than in the baseline, had that the same total (or number of requests)" },
 ];
 
 export class FunctionTable {
@@ -214,16 +214,15 @@ function changeText(tree, sums, key, row) {
   return formatChange(...sides(tree.baseline, sums[key][row], sums[baselineOf[key]][row]));
 }
 
+/** On the scale of the flat value beside it: a function cannot have grown by more than it has. */
 function difference(tree, sums, row) {
   if (!tree.baseline) return sums.flat[row];
   const [now, before] = sides(tree.baseline, sums.flat[row], sums.baselineFlat[row]);
-  return now - before;
+  return (now - before) / tree.baseline.profileScale;
 }
 
 function changeCell(tree, sums, row) {
-  const [now, before] = sides(tree.baseline, sums.flat[row], sums.baselineFlat[row]);
-  const change = changeOf(now, before);
-  const kind = change > 0 ? "worse" : change < 0 ? "better" : "";
-  const sign = now > before ? "+" : now < before ? "−" : "";
-  return element("td", { class: kind }, `${sign}${formatValue(Math.abs(now - before), tree.unit)}`);
+  const change = difference(tree, sums, row);
+  const [kind, sign] = change > 0 ? ["worse", "+"] : change < 0 ? ["better", "−"] : ["", ""];
+  return element("td", { class: kind }, `${sign}${formatValue(Math.abs(change), tree.unit)}`);
 }
