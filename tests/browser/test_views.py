@@ -42,6 +42,11 @@ def test_it_opens_on_services_and_a_click_shows_the_profile_of_one(page: Page, s
     page.click("#service-rows tr:first-child button")
     page.until(lambda: page.find("#graph").is_displayed())
     assert (page.state()["view"], page.state()["selector"]) == ("profile", CHECKOUT)
+    page.click("nav [data-view=services]")
+    page.settle()
+    page.click("#service-rows tr:first-child button")
+    page.until(lambda: page.find("#graph").is_displayed())
+    assert page.state()["selector"] == CHECKOUT
     page.browser.get(site.address)
     page.settle()
     assert page.find("a[aria-current=page]").text == "Services"

@@ -19,9 +19,11 @@ export function patternOf(name, by) {
 /** Returns either of two regular expressions; "" matches nothing. */
 export const either = (pattern, other) => (pattern ? `${pattern}|${other}` : other);
 
-/** Returns a selector that also asks for a label's value. */
+/** Returns a selector that also asks for a label's value, unless that is its last matcher. */
 export function withMatcher(selector, label, value) {
   const name = /^[A-Za-z_][\w.-]*$/.test(label) ? label : JSON.stringify(label);
   const inside = selector.trim().replace(/^\{\s*/, "").replace(/\s*,?\s*\}$/, "");
-  return `{${inside ? `${inside}, ` : ""}${name}=${JSON.stringify(value)}}`;
+  const matcher = `${name}=${JSON.stringify(value)}`;
+  const asked = `, ${inside}`.endsWith(`, ${matcher}`);
+  return `{${asked ? inside : [inside, matcher].filter(Boolean).join(", ")}}`;
 }
