@@ -1,7 +1,7 @@
 // The view of operations: what services do for requests, what that costs, and how slow the slow ones are.
 
 import * as api from "./api.js";
-import { bar, byId, element } from "./base/dom.js";
+import { bar, byId, element, replaceRows } from "./base/dom.js";
 import { formatBounds, formatCount, formatShare, formatValue } from "./base/format.js";
 import { sparkline } from "./base/sparkline.js";
 import { formatChange } from "./graph/change.js";
@@ -26,7 +26,7 @@ export class Operations {
     const [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
     const { operations, unattributed, count, total, samples, unit, start, end } = answer;
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
-    byId("operation-rows").replaceChildren(...rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
+    replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
     byId("operations-of").textContent = values.selector === "{}" ? "No service" : `Nothing that ${values.selector} selects`;

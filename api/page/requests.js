@@ -1,7 +1,7 @@
 // The view of requests: a list of the heaviest ones, and the CPU of one of them by span, with what samples say of it.
 
 import * as api from "./api.js";
-import { bar, byId, element, visible } from "./base/dom.js";
+import { bar, byId, element, replaceRows, visible } from "./base/dom.js";
 import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
 import { formatMoment } from "./base/times.js";
 import { formatCpu, confidenceInterval, measureOf, shown } from "./cpu_text.js";
@@ -32,7 +32,7 @@ export class Requests {
     const { traces, next, thinned_until: thinned } = await page(values, "", signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
     this.#heaviest = Math.max(1, ...traces.map((trace) => trace.cpu_ns));
-    byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
+    replaceRows(byId("trace-rows"), traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
     byId("traces").hidden = traces.length === 0;
     byId("traces-thinned").hidden = !thinned;

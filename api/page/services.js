@@ -1,7 +1,7 @@
 // The view of services: what each of them uses, and how that changed; or of any other label's values.
 
 import * as api from "./api.js";
-import { bar, byId, element } from "./base/dom.js";
+import { bar, byId, element, replaceRows } from "./base/dom.js";
 import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 import { withMatcher } from "./base/patterns.js";
 import { fillLabels, showLabel } from "./controls/view_bar.js";
@@ -31,10 +31,10 @@ export class Services {
     const used = groups.filter(({ count }) => count !== 0);
     byId("services-value").textContent = profileTypeTitle(values.profile_type);
     byId("services-label").textContent = values.label;
-    byId("service-rows").replaceChildren(
+    replaceRows(byId("service-rows"), [
       ...used.map((group) => this.#row(group, total, values, answer.unit)),
       ...(rest ? [restRow(rest, total, answer.unit)] : []),
-    );
+    ]);
     const samples = sum([...used, rest ?? { count: 0 }].map(({ count }) => count));
     const { unit, aggregation, start, end } = answer;
     return { total, samples, unit, aggregation, start, end };

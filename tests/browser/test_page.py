@@ -118,6 +118,39 @@ def test_it_refreshes_by_itself_when_told_to_and_keeps_the_zoom(page: Page) -> N
     assert page.texts("#crumbs button")[-1] == "PostgresMain"
 
 
+@pytest.mark.parametrize(
+    ("view", "button"),
+    [("services", "#service-rows tr:nth-child(2) button"), ("operations", "#operation-rows td button"),
+     ("requests", "#trace-rows tr:nth-child(3) button")],
+)  # fmt: skip
+def test_a_refresh_keeps_the_keyboard_on_the_row_it_was_on(page: Page, view: str, button: str) -> None:
+    page.open(view=view)
+    title = "return document.activeElement.title"
+    page.js("document.querySelector(arguments[0]).focus()", button)
+    focused = page.js(title)
+    assert focused
+    page.js("document.querySelector(arguments[0]).old = true", button)
+    page.js("icestream.state.update({ refresh: '1' }, { replace: true })")
+    page.until(lambda: not page.js("return document.querySelector(arguments[0]).old", button))
+    assert page.js(title) == focused
+
+
+def test_a_refresh_keeps_the_keyboard_on_the_frame_it_was_on(page: Page) -> None:
+    page.open(selector='{service="checkout"}')
+    graph = page.find("#icicle .scroll")
+    graph.send_keys(*[Keys.ARROW_DOWN] * 4)
+    asked = page.js("const before = icestream.graph.tree; window.before = before; return before.count")
+    page.js("icestream.state.update({ refresh: '1' }, { replace: true })")
+    page.until(lambda: page.js("return icestream.graph.tree !== window.before"))
+    page.js("icestream.state.update({ refresh: '' }, { replace: true })")
+    page.settle()
+    assert page.js("return icestream.graph.tree.count") == asked
+    assert page.js("return document.querySelector('#icicle .cursor').style.top") == f"{4 * 19}px"
+    graph.send_keys(Keys.ARROW_DOWN)
+    announced = page.js("return document.getElementById('announcer').textContent")
+    assert announced.startswith("py::serve_forever:")
+
+
 def test_it_follows_the_colours_of_the_system(page: Page) -> None:
     ground = "return getComputedStyle(document.body).backgroundColor"
     page.open()

@@ -33,6 +33,14 @@ export function bar(share) {
   return element("span", { class: "bar", "aria-hidden": "true" }, filled);
 }
 
+/** Replaces the rows of a list. If a button in it has the focus, the one with the same title gets it. */
+export function replaceRows(body, rows) {
+  const focused = body.contains(document.activeElement) ? document.activeElement.title : "";
+  body.replaceChildren(...rows);
+  const same = focused && [...body.querySelectorAll("button")].find(({ title }) => title === focused);
+  if (same) same.focus({ preventScroll: true });
+}
+
 export const byId = (id) => document.getElementById(id);
 
 /** Returns a function that calls `act` once, `milliseconds` after the last of a burst of calls; its `cancel` prevents that. */

@@ -64,10 +64,11 @@ export class Icicle {
 
   /** Shows a tree, zoomed to one of its nodes. */
   show(tree, look, zoomed = 0) {
+    const cursor = this.#selected < 0 ? -1 : tree.pathId.indexOf(this.#tree.pathId[this.#selected]);
     const sameZoom = this.#tree?.pathId[this.#zoomed] === tree.pathId[zoomed]; // after a refresh, for example
     this.#tree = tree;
     this.#look = look;
-    this.#selected = -1;
+    this.#selected = cursor;
     this.#leave();
     this.#sizer.style.height = `${(tree.levelStart.length - 1) * ROW + 2}px`;
     this.#zoomed = zoomed;
