@@ -106,6 +106,15 @@ def test_the_time_range_is_chosen_from_the_usual_ones_or_typed(page: Page) -> No
     page.settle()
 
 
+def test_a_range_that_is_applied_again_is_the_same_to_the_millisecond(page: Page, site: Site) -> None:
+    page.open(start=f"{site.middle + 10}.25", end=f"{site.middle + 10}.75")
+    page.click("#range")
+    page.click("#range-field button[type=submit]")
+    page.until(lambda: page.state()["start"].endswith(".250Z"))
+    assert page.state()["end"].endswith(".750Z")
+    page.settle()
+
+
 def test_it_refreshes_by_itself_when_told_to_and_keeps_the_zoom(page: Page) -> None:
     page.open(selector='{service="postgres"}')
     page.point_at("PostgresMain", click=True)

@@ -105,5 +105,10 @@ export class RangeField {
   }
 }
 
-/** Returns an API time as a person would type it: in the zone that is shown, without its name. */
-const typed = (text) => (isRelative(text) || Number.isNaN(toMillis(text)) ? text : formatMoment(toMillis(text)));
+/** Returns an API time as a person would type it: in the zone that is shown, without its name, to the millisecond. */
+function typed(text) {
+  const millis = toMillis(text);
+  if (isRelative(text) || Number.isNaN(millis)) return text;
+  const fraction = toRfc3339(millis).slice(19, -1);
+  return formatMoment(millis) + (fraction === ".000" ? "" : fraction);
+}
