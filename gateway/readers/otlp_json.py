@@ -1,7 +1,6 @@
 """OTLP/JSON: the JSON of protobuf, but IDs are in hex (opentelemetry.io/docs/specs/otlp, "JSON Protobuf Encoding")."""
 
 import base64
-import json
 from typing import Any
 
 from google.protobuf import json_format
@@ -9,7 +8,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.errors import Refused, bad_profile, bad_spans, unsupported
-from gateway.readers.valid_texts import valid
+from gateway.readers.valid_texts import load_object, valid
 
 _IDS = frozenset(
     {"traceId", "spanId", "parentSpanId", "profileId", "trace_id", "span_id", "parent_span_id", "profile_id"}
@@ -23,7 +22,7 @@ _OLD = ("sample", "locationIndices", "stringTable")
 def parse_profiles(body: bytes) -> ProfilesData:
     """Raises Refused."""
     try:
-        data = json.loads(body)
+        data = load_object(body)
         _check_version(data)
         return json_format.ParseDict(_with_base64(data), ProfilesData(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, TypeError, AttributeError, json_format.ParseError) as error:
@@ -33,7 +32,7 @@ def parse_profiles(body: bytes) -> ProfilesData:
 def parse_spans(body: bytes) -> TracesData:
     """Raises Refused."""
     try:
-        return json_format.ParseDict(_with_base64(json.loads(body)), TracesData(), ignore_unknown_fields=True)
+        return json_format.ParseDict(_with_base64(load_object(body)), TracesData(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, TypeError, AttributeError, json_format.ParseError) as error:
         raise bad_spans(f"no OTLP traces in JSON: {error}") from None
 
@@ -44,7 +43,7 @@ def _with_base64(value: Any) -> Any:
         return valid(value)
     if isinstance(value, dict):
         return {
-            name: _id(one) if name in _IDS and isinstance(one, str) else _with_base64(one)
+            valid(name): _id(one) if name in _IDS and isinstance(one, str) else _with_base64(one)
             for name, one in value.items()
         }
     return [_with_base64(one) for one in value] if isinstance(value, list) else value

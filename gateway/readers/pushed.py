@@ -1,9 +1,7 @@
 """Reads what Pyroscope's SDKs and Alloy push (schemas/icestream/pyroscope/push.proto): pprof profiles with labels."""
 
 import base64
-import json
 from collections import Counter
-from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -25,15 +23,17 @@ def parse_push(body: bytes, is_json: bool) -> PushRequest:
     try:
         if not is_json:
             return valid_texts.parse(PushRequest, body)
-        return json_format.Parse(body, PushRequest(), ignore_unknown_fields=True)
-    except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
+        return json_format.ParseDict(
+            valid_texts.valid_json(valid_texts.load_object(body)), PushRequest(), ignore_unknown_fields=True
+        )
+    except (DecodeError, json_format.ParseError, ValueError, TypeError, RecursionError) as error:
         raise bad_profile(f"no PushRequest: {error}") from None
 
 
 def parse_write_raw(body: bytes) -> PushRequest:
     """Parca's WriteRawRequest in JSON, whose labels are one level deeper. Raises Refused."""
     try:
-        data: Any = json.loads(body)
+        data = valid_texts.valid_json(valid_texts.load_object(body))
         request = PushRequest()
         for one in data.get("series", []):
             series = request.series.add()

@@ -1,7 +1,6 @@
 """Reads Speedscope's JSON (github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources)."""
 
 import dataclasses
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from gateway.profile_types import ValueType
 from gateway.readers.folded import weighted_profile
 from gateway.readers.location_table import SentLine, sent_line
 from gateway.readers.pprof import Source
-from gateway.readers.valid_texts import valid
+from gateway.readers.valid_texts import load_json, valid
 from gateway.sent_profile import SentProfile
 from icestream.messages.raw import MAX_DEPTH
 
@@ -25,7 +24,7 @@ def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile
     Refused."""
     dropped = Counter(source.dropped)
     try:
-        file: Any = json.loads(data)
+        file: Any = load_json(data)
         lines = (
             sent_line(
                 valid(str(frame["name"])), valid(str(frame.get("file") or "")), int(frame.get("line") or 0), 0, dropped

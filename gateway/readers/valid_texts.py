@@ -2,10 +2,11 @@
 of a request, or a name that was cut within a character. One such text must not cost the whole request, which may have
 what many hosts sent."""
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -30,6 +31,31 @@ def parse(kind: type[MessageT], data: bytes) -> MessageT:
 def valid(text: str) -> str:
     """Returns a text of JSON, where one half of a pair of surrogates may stand alone, with U+FFFD instead of it."""
     return text if text.isascii() else _SURROGATE.sub(_REPLACEMENT, text)
+
+
+def load_json(data: bytes) -> Any:
+    """Returns JSON, whose texts may be invalid. Raises ValueError and RecursionError."""
+    try:
+        return json.loads(data)
+    except UnicodeDecodeError:
+        return json.loads(data.decode(errors="replace"))
+
+
+def load_object(data: bytes) -> dict[str, Any]:
+    """Returns an object of JSON, whose texts may be invalid. Raises ValueError and RecursionError."""
+    loaded = load_json(data)
+    if not isinstance(loaded, dict):  # protobuf takes a list for an object without fields
+        raise ValueError(f"expected an object, got {type(loaded).__name__}")
+    return loaded
+
+
+def valid_json(value: Any) -> Any:
+    """Returns what was loaded from JSON with valid texts."""
+    if isinstance(value, dict):
+        return {valid(name): valid_json(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [valid_json(one) for one in value]
+    return valid(value) if isinstance(value, str) else value
 
 
 def _repaired(kind: Descriptor, data: bytes) -> bytes:

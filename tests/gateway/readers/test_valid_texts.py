@@ -9,12 +9,13 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
+from gateway.errors import Refused
 from gateway.profile_types import COUNT
 from gateway.readers import otlp_json, valid_texts
 from gateway.readers.otlp import parse_profiles
 from gateway.readers.otlp_spans import parse_spans, read_spans
 from gateway.readers.pprof import Source
-from gateway.readers.pushed import parse_push
+from gateway.readers.pushed import parse_push, parse_write_raw
 from gateway.readers.speedscope import read_speedscope
 from icestream.messages.plausible import ANY_TIME
 from icestream.pyroscope.push_pb2 import PushRequest
@@ -47,6 +48,26 @@ def test_of_labels_that_are_pushed() -> None:
     assert (label.name, label.value) == ("path", MENDED)
 
 
+def test_of_labels_that_are_pushed_in_json() -> None:
+    body = {HALF: 1, "series": [{"labels": [{"name": "path", "value": HALF}]}]}
+    (label,) = parse_push(json.dumps(body).encode(), True).series[0].labels
+    assert (label.name, label.value) == ("path", MENDED)
+
+
+def test_of_labels_that_parca_takes() -> None:
+    series = {"labels": {"labels": [{"name": "path", "value": HALF}, {"name": "file", "value": "caf_"}]}}
+    body = json.dumps({"series": [series]}).encode().replace(b"caf_", BROKEN)
+    assert [label.value for label in parse_write_raw(body).series[0].labels] == [MENDED] * 2
+
+
+@pytest.mark.parametrize("body", [b"5", b"null", b"[]", b'"a"', b"{", b"[" * 100_000])
+def test_json_that_is_no_push_and_no_traces_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused):
+        parse_push(body, True)
+    with pytest.raises(Refused):
+        otlp_json.parse_spans(body)
+
+
 def test_of_otlp_in_json() -> None:
     def broken(text: str) -> bytes:
         return text.replace("checkout-7", json.dumps(HALF)[1:-1]).encode()
@@ -54,7 +75,8 @@ def test_of_otlp_in_json() -> None:
     profiles = otlp_json.parse_profiles(broken(_json(host().data)))
     values = [one.value.string_value for one in profiles.resource_profiles[0].resource.attributes]
     assert MENDED in values
-    spans = otlp_json.parse_spans(broken(_json(traces(span(NOW, name="checkout-7")))))
+    sent = _json(traces(span(NOW, name="checkout-7"))).replace('"name"', '"checkout-7": 1, "name"')
+    spans = otlp_json.parse_spans(broken(sent))
     assert spans.resource_spans[0].scope_spans[0].spans[0].name == MENDED
 
 
@@ -73,8 +95,8 @@ def _json(message: ProfilesData | TracesData) -> str:
 
 def test_of_speedscope() -> None:
     profile = {"type": "sampled", "unit": "none", "samples": [[0]], "weights": [3]}
-    file = {"shared": {"frames": [{"name": HALF, "file": HALF}]}, "profiles": [profile]}
-    sent = read_speedscope(json.dumps(file).encode(), Source((("service", "shop"),)), COUNT)
+    file = {"shared": {"frames": [{"name": HALF, "file": "caf_"}]}, "profiles": [profile]}
+    sent = read_speedscope(json.dumps(file).encode().replace(b"caf_", BROKEN), Source((("service", "shop"),)), COUNT)
     name = sent.window.stacks.names[1]
     assert (name.function, name.file) == (MENDED, MENDED)
 
