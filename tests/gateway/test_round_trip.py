@@ -135,16 +135,24 @@ def test_a_span_name_in_labels_is_the_operation_until_a_span_names_it(store: Sto
     assert sums_of_operations(store) == {"GET /pay": 10_000_000, "POST /": 20_000_000, "": 40_000_000}
 
 
-def sums_of_operations(store: Store) -> dict[str, int]:
-    """Of the service `named`, as each route has them."""
-    asked = {"start": START, "end": END, "selector": '{service="named"}'}
+def test_a_label_operation_is_the_operation(store: Store) -> None:
+    of_sample = simple({("main", "pay"): (1, 10_000_000)}, labels={"operation": "GET /pay"})
+    of_request = simple({("main",): (1, 20_000_000)})
+    for profile, labels in ((of_sample, []), (of_request, [("operation", "compact")])):
+        store.take(read_pprof(profile.SerializeToString(), Source(to_labels([("service", "jobs"), *labels])), 10))
+    assert sums_of_operations(store, "jobs") == {"GET /pay": 10_000_000, "compact": 20_000_000}
+
+
+def sums_of_operations(store: Store, service: str = "named") -> dict[str, int]:
+    """Of a service, as each route has them."""
+    asked = {"start": START, "end": END, "selector": f'{{service="{service}"}}'}
     answer = store.json("/api/v1/operations", **asked)
     sums = {row.get("operation", ""): row["sampled_cpu_ns"] for row in answer["operations"] + answer["unattributed"]}
     groups = store.json("/api/v1/timeline", sum_by="operation", step="1h", **asked)["groups"]
     assert {group["labels"]["operation"]: sum(group["values"]) for group in groups} == sums
     assert store.json("/api/v1/labels/operation/values", **asked)["values"] == sorted(set(sums) - {""})
     for operation, value in sums.items():
-        selector = f'{{service="named", operation="{operation}"}}'
+        selector = f'{{service="{service}", operation="{operation}"}}'
         assert store.json("/api/v1/top", **asked | {"selector": selector})["total"] == value
     return sums
 
