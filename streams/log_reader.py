@@ -29,6 +29,17 @@ def log_range(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
     return low, high
 
 
+def committed_in_log(offset: int, low: int, high: int) -> int:
+    """Returns a committed offset as one of the log [low, high); 0 where nothing was committed (`offset` is negative).
+
+    A log that ends before it was made anew, and lies ahead as a whole. If it lacks its first messages, it is an old log
+    of which Kafka has lost the last messages: then only what comes is ahead.
+    """
+    if offset <= high:
+        return max(offset, 0)
+    return high if low else 0
+
+
 def read_range(settings: KafkaSettings, topic: str, partition: int, first: int, end: int) -> Iterator[Message]:
     """Yields the messages with offsets in [first, end) that Kafka still has. Raises KafkaException."""
     with contextlib.closing(log_consumer(settings)) as reader:

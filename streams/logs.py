@@ -14,7 +14,7 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams.feed import Event
-from streams.log_reader import log_consumer, read_with
+from streams.log_reader import committed_in_log, log_consumer, read_with
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +70,10 @@ class Logs:
     def __init__(self, settings: KafkaSettings, limits: TimeLimits = ANY_LIMITS) -> None:
         """`limits`: of the times in messages."""
         self._limits = limits
-        ask = partial(consumer, settings, STREAMS_GROUP, log_level=2)
-        # As Faust, it also reads messages of transactions that are open.
-        read = partial(log_consumer, settings, **{"isolation.level": "read_uncommitted"})
+        # As Faust, they also see messages of transactions that are open.
+        as_faust = {"isolation.level": "read_uncommitted"}
+        ask = partial(consumer, settings, STREAMS_GROUP, log_level=2, **as_faust)
+        read = partial(log_consumer, settings, **as_faust)
         self._ends, self._lags = _Reader(ask, "log ends"), _Reader(ask, "lags")
         self._messages = _Reader(read, "skipped messages")
 
@@ -122,7 +123,7 @@ def _end(reader: Consumer, topic: str, partition: int) -> LogEnd:
 def _lag(reader: Consumer, topic: str, partition: int) -> Lag:
     end = _end(reader, topic, partition)
     [position] = committed_positions(reader, [TopicPartition(topic, partition)], _TIMEOUT_S)
-    return Lag(end, max(position.offset, end.low))
+    return Lag(end, max(committed_in_log(position.offset, *end), end.low))
 
 
 def _portion(reader: Consumer, log_of: tuple[str, int], first: int, end: int) -> list[Message]:

@@ -193,6 +193,8 @@ class PartitionTask:
         except KafkaException as error:
             log.debug("Kafka does not say where %s/%d ends: %s", feed.topic, self.partition, error)
             return
+        if log_end.high < feed.next_offset:
+            await self._check_log(feed, time.monotonic())
         feed.skip_to(log_end.low)
         end, feed.earlier_end = feed.earlier_end, log_end.high
         if end > committed and self._idle(feed):
@@ -221,6 +223,8 @@ class PartitionTask:
         await self._room()
         await self._unpaused.wait()
         again = event.offset < feed.next_offset
+        if again:
+            await self._check_log(feed, event.arrived_s)
         delivery = self._outbox.sent() if again else await process(event)
         feed.deadline_s = None
         feed.skip_to(event.offset + 1)
@@ -229,6 +233,17 @@ class PartitionTask:
         while len(feed.unacknowledged) >= UNACKNOWLEDGED:
             feed.acknowledged.clear()
             await feed.acknowledged.wait()
+
+    async def _check_log(self, feed: Feed, since_s: float) -> None:
+        """Raises RuntimeError if the log ends, as Kafka says after `since_s`, before what was processed: the topic was
+        deleted and created again. Then messages only seem to come again, or Faust takes them for old ones."""
+        while feed.end_asked_s < since_s:
+            await self._ask_end(feed)
+        if feed.end < feed.next_offset:
+            raise RuntimeError(
+                f"{feed.topic}/{self.partition} ends at {feed.end}, but was processed up to {feed.next_offset}: it was"
+                " deleted and created again, or Kafka has lost messages. The next worker begins with what is new"
+            )
 
     async def _ack(self, feed: Feed) -> None:
         while True:

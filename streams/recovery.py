@@ -33,7 +33,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
-from streams.log_reader import log_consumer, log_range, read_range
+from streams.log_reader import committed_in_log, log_consumer, log_range, read_range
 from streams.outbox import POSITION_HEADER
 from streams.position import Position
 from streams.process import Processor
@@ -136,7 +136,8 @@ def read(
             "partition %d: a topic was deleted and created again; what was processed before that is not recovered",
             partition,
         )
-    raw_committed, activity_committed = (max(position.offset, 0) for position in positions)
+    raw_committed = committed_in_log(positions[0].offset, raw_low, raw_end)
+    activity_committed = committed_in_log(positions[1].offset, activity_low, activity_end)
     plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
     raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
     activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)

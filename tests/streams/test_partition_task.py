@@ -231,3 +231,28 @@ def test_activity_that_kafka_did_not_have_once_does_not_make_raw_go_ahead_of_oth
         await bench.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_messages_of_a_topic_that_was_made_anew_are_not_taken_for_old_ones_that_come_again(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, delivered: bool
+) -> None:
+    """As if its deletion went unnoticed: offsets go back, and the log is shorter than what was processed. Faust may
+    take the messages for old ones, too, and deliver none."""
+    monkeypatch.setattr(partition_task, "_IDLE_S", 3600 if delivered else 0.1)
+
+    async def scenario() -> None:
+        bench = Bench(in_process_broker)
+        anew = Raw([Sample(1)], sequence=6).bytes()
+        bench.log(RAW, [anew])
+        for offset in range(5):
+            bench.put(RAW, offset, Raw([Sample(1)], sequence=offset + 1).bytes())
+        if delivered:
+            await bench.until(5)
+            bench.put(RAW, 0, anew)
+        await bench.until(6)
+        assert "icestream.raw/0 ends at 1, but was processed up to" in str(bench.failed)
+        assert bench.acknowledged.count((RAW, 0)) == 1
+        await bench.close()
+
+    run(scenario)

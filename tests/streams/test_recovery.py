@@ -246,6 +246,28 @@ def test_activity_that_was_committed_before_any_samples_is_still_known(in_proces
     assert rows(outputs.samples) == expected_rows(RAWS[1], FOUND[1])
 
 
+def test_an_offset_that_was_committed_of_a_deleted_topic_does_not_count(in_process_broker: KafkaSettings) -> None:
+    broker = Kafka(in_process_broker)
+    for topic in (RAW, ACTIVITY):
+        broker.send(topic, RAWS[1].bytes())
+        broker.commit(topic, 5)
+    assert broker.producer.flush(PATIENCE_S) == 0
+    assert recovery.read(broker.settings, 0).plan == recovery.Plan()
+    for topic in (RAW, ACTIVITY):
+        broker.commit(topic, 1)
+    assert recovery.read(broker.settings, 0).plan == recovery.Plan(raw_committed=1, activity_next=1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "low", "high", "expected"),
+    [(-1001, 0, 0, 0), (-1001, 3, 9, 0), (5, 0, 9, 5), (5, 0, 5, 5), (5, 7, 9, 5), (5, 0, 4, 0), (5, 2, 4, 4)],
+)
+def test_what_is_ahead_after_kafka_lost_messages_is_what_comes_and_in_a_topic_made_anew_everything(
+    offset: int, low: int, high: int, expected: int
+) -> None:
+    assert log_reader.committed_in_log(offset, low, high) == expected
+
+
 def test_positions_of_a_topic_that_was_deleted_and_made_anew_do_not_count() -> None:
     offsets = [(1, 0), (7, 3), (9, 4), (2, 4), (2, 5), (3, 5)]
     entries = [

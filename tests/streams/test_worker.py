@@ -286,9 +286,11 @@ def assignments(worker: Worker) -> list[str]:
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("noticed", [True, False])
 def test_topics_that_are_made_anew_while_a_worker_runs_are_processed_from_their_beginning(
-    apache_kafka: KafkaSettings, tmp_path: Path
+    apache_kafka: KafkaSettings, tmp_path: Path, noticed: bool
 ) -> None:
+    """Also if the worker never sees that they are away."""
     worker = Worker(apache_kafka, tmp_path)
     worker.start()
     made = [window(START, sequence) for sequence in range(1, 7)]
@@ -302,8 +304,11 @@ def test_topics_that_are_made_anew_while_a_worker_runs_are_processed_from_their_
         for one in made[:4]:
             worker.publish(one)
         worker.wait(lambda: worker.values() == expected(made[:4]))
+        if not noticed:
+            worker.process.send_signal(signal.SIGSTOP)
         delete_topics(apache_kafka, {RAW, ACTIVITY})  # the log of samples still has positions of the old ones
         create(apache_kafka, partitions=PARTITIONS, replication=1)
+        worker.process.send_signal(signal.SIGCONT)
         for one in made[4:]:
             worker.publish(one)
         wait_until(processed, lambda: worker.log.read_text())
