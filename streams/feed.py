@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from icestream.messages.plausible import ANY_TIME, Times
 
+_EVENT_BYTES = 1_000
+"""About what a message takes, here and in Faust, beside its value."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -21,6 +24,11 @@ class Event:
     ack: Callable[[], object]
     times: Times = ANY_TIME  # that it may hold
     arrived_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes in memory."""
+        return _EVENT_BYTES + len(self.value)
 
 
 @dataclass

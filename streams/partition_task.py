@@ -89,7 +89,7 @@ class PartitionTask:
     def put(self, topic: str, event: Event) -> None:
         """Queues a message; messages come in the order of their offsets."""
         feed = self._feeds[topic]
-        feed.queued_bytes += len(event.value)
+        feed.queued_bytes += event.bytes
         feed.queue.put_nowait(event)
 
     def queued_bytes(self, topic: str) -> int:
@@ -115,7 +115,7 @@ class PartitionTask:
         self._unpaused.clear()
         for feed in self._feeds.values():
             while not feed.queue.empty():
-                feed.queued_bytes -= len(feed.queue.get_nowait().value)
+                feed.queued_bytes -= feed.queue.get_nowait().bytes
         if not self.recovered:
             return False
         done, _ = await asyncio.wait([self._outbox.sent()], timeout=PAUSE_S)
@@ -181,7 +181,7 @@ class PartitionTask:
                 continue
             await self._run_skipped(feed, event.offset, process)
             await self._run_one(feed, event, process)
-            feed.queued_bytes -= len(event.value)
+            feed.queued_bytes -= event.bytes
             self._processed(feed.topic)
 
     async def _look_at_end(self, feed: Feed, process: _Process) -> None:

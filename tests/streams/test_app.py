@@ -16,6 +16,7 @@ from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.samples_pb2 import SampleBatch
+from streams import app as worker_app
 from streams import partition_task
 from streams.app import PartitionTasks, create, credentials
 from streams.feed import Event
@@ -148,6 +149,28 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
 
     asyncio.run(run())
     assert published(in_process_broker) == [(RAW, 0, 0), (RAW, 0, 1), (RAW, 0, 2), (RAW, 1, 0)]
+
+
+def test_no_more_messages_are_fetched_than_there_is_memory_for_however_small_they_are(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_app, "QUEUED_BYTES", 2_000_000)
+
+    async def run() -> None:
+        outboxes, logs = Outboxes(in_process_broker), Logs(in_process_broker)
+        tasks = PartitionTasks(in_process_broker, Processor(), outboxes, logs, "cluster", 0.5, lambda error: None)
+        fetched = [True]
+        tasks.fetch = lambda topic, partition, on: fetched.append(on)
+        await tasks.assign({0})
+        for offset in range(2000):  # nothing is processed meanwhile
+            tasks.put(RAW, Event(0, offset, b"host", b"", lambda: None))
+        assert not fetched[-1]
+        await asyncio.sleep(0)  # the task begins
+        await tasks.close()
+        logs.close()
+        outboxes.close(PATIENCE_S)
+
+    asyncio.run(run())
 
 
 def test_each_partition_tells_what_it_has_recovered_and_others_while_they_wait(
