@@ -103,7 +103,7 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
         metrics.RECEIVED.read(partial(getattr, activity.counts, name), name)
     if loaded.quotas:
         metrics.RECEIVED.read(loaded.quotas.cut, "cut")
-    contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
+    contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open, files.patiently)
     work = BuildQueue()
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work, contexts, activity])
     operations = OperationNames(settings.most_operations)

@@ -29,8 +29,8 @@ class Host:
     ) -> None:
         self._program, self._files, self._listeners = program, files, listeners
         self._code = CodeQueue()
-        self.python = PythonProcesses(files.open, program.set_python_layout)
-        self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
+        self.python = PythonProcesses(files.open, program.set_python_layout, files.patiently)
+        self._unwinding = Unwinding(program, tables, files.open, files.patiently) if program.unwinds else None
         walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
         self.mappings = Mappings(files, [*walking, *listeners])
         self._watcher = Watcher(self.mappings)

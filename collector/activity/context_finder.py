@@ -17,6 +17,7 @@ from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_constan
 from collector.bpf.program import ContextKind, Image, TlsPlace, image_of
 from collector.elf.reader import Read, file_reader
 from collector.processes.mapped_ranges import MappedRange
+from collector.processes.patience import Patiently, at_once
 
 VARIABLE, _CUSTOM_LABELS = b"otel_thread_ctx_v1", b"custom_labels_current_set"
 _KINDS = {VARIABLE: ContextKind.THREAD_CONTEXT, _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS}
@@ -51,10 +52,11 @@ class _Known:
 
 
 class ContextFinder:
-    """`open_file` is FileCache.open. `find` is for one thread, `may_publish` for any."""
+    """`open_file` is FileCache.open, `patiently` FileCache.patiently. `find` is for one thread, `may_publish` for
+    any."""
 
-    def __init__(self, open_file: Callable[[str], int | None]) -> None:
-        self._open_file = open_file
+    def __init__(self, open_file: Callable[[str], int | None], patiently: Patiently = at_once) -> None:
+        self._open_file, self._patiently = open_file, patiently
         self._files: dict[str, _Known] = {}
 
     def may_publish(self, ranges: Sequence[MappedRange]) -> bool:
@@ -107,7 +109,10 @@ class ContextFinder:
     def _known(self, file_key: str) -> _Known:
         known = self._files.get(file_key)
         if known is None or known.until < time.monotonic():
-            known = self._read(file_key)
+            try:
+                known = self._patiently(file_key, lambda: self._read(file_key), longer=True)
+            except TimeoutError:
+                known = _Known(TlsFile(), until=time.monotonic() + _AGAIN_S)
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]
             self._files[file_key] = known

@@ -21,6 +21,7 @@ from collector.labels.process_facts import read_thread_name
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_ranges import MappedRange
+from collector.processes.patience import Patiently, at_once
 from collector.processes.process import Process
 
 LINKED_S = 2.0
@@ -47,16 +48,17 @@ class _Look:
 
 class ThreadContexts(ProcessListener):
     """Works from `start` to `close`. `set_context(pid, place, image)` and `forget(pid)` are the sampler's, `open_file`
-    is FileCache.open."""
+    is FileCache.open and `patiently` FileCache.patiently."""
 
     def __init__(
         self,
         set_context: Callable[[int, TlsPlace, Image], None],
         forget: Callable[[int], None],
         open_file: Callable[[str], int | None],
+        patiently: Patiently = at_once,
     ) -> None:
         self._set_context, self._forget = set_context, forget
-        self._finder = ContextFinder(open_file)
+        self._finder = ContextFinder(open_file, patiently)
         self._changed = threading.Condition()  # guards the next four
         self._looks: dict[int, _Look] = {}
         self._looking: int | None = None  # the process that is being looked at

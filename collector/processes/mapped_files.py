@@ -15,10 +15,10 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from collector.elf import identity as elf_identity
 from collector.elf.error import ElfError
@@ -32,6 +32,8 @@ from icestream.v1.common_pb2 import Mapping
 
 MAX_FILES = 8192
 MAX_COPIES = 16  # of files with one build ID
+_LONGER = 5
+T = TypeVar("T")
 
 
 class MappedFile(NamedTuple):
@@ -115,6 +117,7 @@ class FileCache:
         self._entries: dict[str, MapsEntry] = {}  # the last of each file
         self._held = HeldFiles()
         self._patience = Patience(give_up_s)
+        self._more_patience = Patience(_LONGER * give_up_s, beside=self._patience)
         self._vdso: Identity | None = None
 
     def add_listener(self, listener: FileListener) -> None:
@@ -158,13 +161,27 @@ class FileCache:
 
     def open(self, key: str) -> int | None:
         """Opens a file with that key (Identity.key) that was mapped lately; the caller closes the descriptor. None
-        where there is none."""
+        where there is none, or its file system does not answer. Reading it may wait for that: see `patiently`."""
         held = self._held.open(key)
         if held is not None:
             return held
         with self._lock:
             entry = self._entries.get(key)
-        return None if entry is None else _open_identified(entry, key)
+        if entry is None:
+            return None
+        with suppress(OSError):
+            return self._more_patience.run(entry.pid, entry.path, lambda: _open_identified(entry, key), _close)
+        return None
+
+    def patiently(self, key: str, work: Callable[[], T], longer: bool = False) -> T:
+        """Returns what `work` returns, which opens the file with that key and reads it. Raises TimeoutError if its file
+        system does not answer; then `work` ends on another thread, as late as that may be. `longer`: it may take more
+        than some milliseconds, and does not keep files from being identified meanwhile."""
+        with self._lock:
+            entry = self._entries.get(key)
+        pid, path = (entry.pid, entry.path) if entry is not None else (0, key)
+        patience = self._more_patience if longer else self._patience
+        return patience.run(pid, path, work, lambda late: None)
 
     def expire(self) -> None:
         """Closes files that no process has mapped for some minutes. Call it from time to time."""
@@ -173,6 +190,7 @@ class FileCache:
     def close(self) -> None:
         self._held.close()
         self._patience.close()
+        self._more_patience.close()
 
     def vdso(self) -> Identity | None:
         """The vDSO of this kernel, read from our own memory: all 64-bit processes have the same."""
@@ -278,6 +296,11 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
             return descriptor
         os.close(descriptor)
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def _open_identified(entry: MapsEntry, key: str) -> int | None:

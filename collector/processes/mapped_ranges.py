@@ -89,7 +89,8 @@ class MappedRangeReader:
     def mapped(self, pid: int, event: Mapped) -> MappedRange:
         """Returns the range of an event. A loader first maps the whole file, then puts data over parts of it; such a
         range ends with the segment that holds code."""
-        start, offset, user = event.start, event.offset, _ANYBODY
+        start, offset = event.start, event.offset
+        user: int | None = _ANYBODY
         reported = _Reported(user, event.build_id, event.path, offset, event.end - start)
         part = self._parts.get(reported)
         if part is None and event.build_id:

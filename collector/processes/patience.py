@@ -2,47 +2,78 @@
 
 Where a network file system or a disk does not answer, opening or reading a file waits in the kernel, and no signal ends
 that. Then one thread waits there until there is an answer, and meanwhile files of that mount are not looked at: each
-mount that hangs costs one thread, and the others lose GIVE_UP_S once. The threads are daemons, because the end of the
-process must not wait for them; those of concurrent.futures are none.
+mount that hangs costs one thread, and the others lose GIVE_UP_S once. A user can make mounts that hang as often as he
+likes (FUSE). So after MOST_HANGS of them, no file of that user's processes is looked at for a while. The threads are
+daemons, because the end of the process must not wait for them; those of concurrent.futures are none.
 """
 
 import logging
 import queue
+import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from collector import metrics
 from collector.guest import priority
 from collector.processes.mounts import mounts
+from collector.processes.process import effective_user_of
 
 GIVE_UP_S = 3.0
 MOST_HANGING = 16
 """So many mounts that hang; then no file is looked at."""
+MOST_HANGS = 3
+"""Of one user other than root, within REFUSED_S."""
+REFUSED_S = 600.0
+_MOST_USERS = 1000  # whose hangs are remembered
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class Patiently(Protocol):
+    """FileCache.patiently."""
+
+    def __call__(self, key: str, work: Callable[[], T], longer: bool = False) -> T: ...
+
+
+def at_once(key: str, work: Callable[[], T], longer: bool = False) -> T:
+    """Waits for every file system, as long as that takes."""
+    return work()
+
+
 _Jobs = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 """None ends their thread."""
+_DISK = re.compile(r" \([1-9]\d*:\d+\)$")
+"""The end of a mount on a block device: it may be slow, but no user made it so."""
+_here = threading.local()  # `waits`: whether this thread is one that may wait
 
 
 class Patience:
-    """Safe to use from several threads; each call runs alone."""
+    """Safe to use from several threads; each call runs alone. What hangs for `beside` hangs for this one, too."""
 
-    def __init__(self, give_up_s: float = GIVE_UP_S) -> None:
+    def __init__(self, give_up_s: float = GIVE_UP_S, beside: "Patience | None" = None) -> None:
         self._give_up_s = give_up_s
         self._turn = threading.Lock()
         self._jobs: _Jobs | None = None
-        self._hanging: set[str] = set()
+        self._hanging: set[str] = set() if beside is None else beside._hanging
+        self._hangs: dict[int, tuple[float, ...]] = {} if beside is None else beside._hangs  # when, by user
         metrics.HANGING_MOUNTS.set_function(lambda: len(self._hanging))
 
     def run(self, pid: int, path: str, work: Callable[[], T], discard: Callable[[T], None]) -> T:
-        """Returns what `work` returns; `path` is of its file, as the process sees it. `discard` gets a result that
-        comes too late. Raises the errors of `work`, and TimeoutError if the file's mount does not answer."""
+        """Returns what `work` returns, which may call this itself; `path` is of its file, as the process sees it.
+        `discard` gets a result that comes too late. Raises the errors of `work`, and TimeoutError if the file's mount
+        does not answer."""
+        if getattr(_here, "waits", False):
+            return work()
         with self._turn:
             if self._hanging and (len(self._hanging) >= MOST_HANGING or mount_of(pid, path) in self._hanging):
                 raise TimeoutError(f"{path}: its file system does not answer")
+            user = effective_user_of(pid)
+            if user in self._hangs and len(self._hangs_of(user)) >= MOST_HANGS:
+                raise TimeoutError(f"{path}: file systems of user {user} did not answer")
             if self._jobs is None:
                 self._jobs = queue.SimpleQueue()
                 threading.Thread(target=_serve, args=(self._jobs,), name="read-files", daemon=True).start()
@@ -55,6 +86,10 @@ class Patience:
                     raise
             mount = mount_of(pid, path)
             self._hanging.add(mount)
+            if user and not _DISK.search(mount):  # not root, nor of a process that has ended
+                self._hangs[user] = *self._hangs_of(user), time.monotonic()
+                while len(self._hangs) > _MOST_USERS:
+                    del self._hangs[next(iter(self._hangs))]
             self._end_thread()
             log.warning("%s does not answer for %g s: its files are left alone until it does", mount, self._give_up_s)
             future.add_done_callback(partial(self._answered, mount, discard))
@@ -64,6 +99,10 @@ class Patience:
         """Ends the thread that runs; one that waits for an answer ends with it."""
         with self._turn:
             self._end_thread()
+
+    def _hangs_of(self, user: int) -> tuple[float, ...]:
+        """When files of a user hung lately."""
+        return tuple(when for when in self._hangs.get(user, ()) if when > time.monotonic() - REFUSED_S)
 
     def _end_thread(self) -> None:
         if self._jobs is not None:
@@ -79,6 +118,7 @@ class Patience:
 
 def _serve(jobs: _Jobs) -> None:
     priority.run_at_once()
+    _here.waits = True
     while (job := jobs.get()) is not None:
         future, work = job
         try:

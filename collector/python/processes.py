@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from collector.processes.mapped_files import MappedFile
+from collector.processes.patience import Patiently, at_once
 from collector.processes.perfmap import Name
 from collector.processes.process import user_of
 from collector.python.code import Key, PythonCode
@@ -28,11 +29,14 @@ class PythonProcesses:
     `forget`."""
 
     def __init__(
-        self, open_file: Callable[[str], int | None], set_layout: Callable[[int, bytes], None] = lambda row, data: None
+        self,
+        open_file: Callable[[str], int | None],
+        set_layout: Callable[[int, bytes], None] = lambda row, data: None,
+        patiently: Patiently = at_once,
     ) -> None:
-        """`open_file`: see PythonRuntimes. `set_layout` writes a layout to the program's table; `changed` raises what
-        it raises."""
-        self.runtimes = PythonRuntimes(open_file)
+        """`open_file`, `patiently`: see PythonRuntimes. `set_layout` writes a layout to the program's table; `changed`
+        raises what it raises."""
+        self.runtimes = PythonRuntimes(open_file, patiently)
         self._set_layout, self._layouts_set = set_layout, 0
         self._code = PythonCode()
         self._lock = threading.Lock()

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from collector import metrics
 from collector.elf.reader import file_reader
+from collector.processes.patience import Patiently, at_once
 from collector.python.layout import Layout, LayoutError
 from collector.python.symbols import Interpreter, find_interpreter
 
@@ -41,10 +42,10 @@ MAX_REASONS = 32
 
 class PythonRuntimes:
     """For one thread. `open_file` returns a new descriptor of the file with a key (MappedRange.file_key), or None: it
-    is FileCache.open."""
+    is FileCache.open, and `patiently` FileCache.patiently."""
 
-    def __init__(self, open_file: Callable[[str], int | None]) -> None:
-        self._open_file = open_file
+    def __init__(self, open_file: Callable[[str], int | None], patiently: Patiently = at_once) -> None:
+        self._open_file, self._patiently = open_file, patiently
         self._files: dict[str, Interpreter | None] = {}
         self._rows: dict[Layout, int] = {}
         self._rows_of_users: Counter[int | None] = Counter()
@@ -63,24 +64,28 @@ class PythonRuntimes:
 
     def _interpreter(self, file_key: str) -> Interpreter | None:
         if file_key not in self._files:
-            descriptor = self._open_file(file_key)
-            if descriptor is None:  # gone; another process may have it
+            interpreter: Interpreter | None = None
+            try:
+                interpreter = self._patiently(file_key, lambda: self._read(file_key))
+            except (FileNotFoundError, TimeoutError):  # gone, or its file system does not answer: it is tried again
                 return None
+            except LayoutError as error:
+                self._refuse(str(error))
+            except OSError as error:
+                self._refuse(f"the file cannot be read: {error.strerror}")
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]
-            self._files[file_key] = self._read(descriptor)
+            self._files[file_key] = interpreter
         return self._files[file_key]
 
-    def _read(self, descriptor: int) -> Interpreter | None:
+    def _read(self, file_key: str) -> Interpreter | None:
+        descriptor = self._open_file(file_key)
+        if descriptor is None:  # another process may have it
+            raise FileNotFoundError(file_key)
         try:
             return find_interpreter(file_reader(descriptor))
-        except LayoutError as error:
-            self._refuse(str(error))
-        except OSError as error:
-            self._refuse(f"the file cannot be read: {error.strerror}")
         finally:
             os.close(descriptor)
-        return None
 
     def _row(self, layout: Layout, user: Callable[[], int | None]) -> int | None:
         if layout not in self._rows:

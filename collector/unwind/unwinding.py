@@ -18,6 +18,7 @@ from collector import metrics
 from collector.bpf.program import ProfileProgram, image_of
 from collector.elf.error import ElfTooLarge
 from collector.processes.mappings import MappedRange
+from collector.processes.patience import Patiently, at_once
 from collector.processes.process import Process, user_of
 from collector.python.runtime import Runtime
 from collector.unwind.attempts import LOOK_S, Attempts
@@ -50,10 +51,16 @@ _MOST_REFUSED = 20_000  # 2 MB: a process ID and a time each
 
 class Unwinding:
     """`changed`, `ended` and `load_chunk` may be called on any thread. `open_file(file_key)` gives a descriptor of such
-    a file, or None."""
+    a file, or None; it is FileCache.open, and `patiently` FileCache.patiently."""
 
-    def __init__(self, program: ProfileProgram, cache: TableCache, open_file: Callable[[str], int | None]) -> None:
-        self._cache, self._open_file = cache, open_file
+    def __init__(
+        self,
+        program: ProfileProgram,
+        cache: TableCache,
+        open_file: Callable[[str], int | None],
+        patiently: Patiently = at_once,
+    ) -> None:
+        self._cache, self._open_file, self._patiently = cache, open_file, patiently
         self._maps = UnwindMaps(program.map_fd, program.row_pages)
         self._files = UnwindFiles(self._maps)
         self._mappings = Extents(MAX_MAPPINGS)
@@ -215,9 +222,13 @@ class Unwinding:
             if file_key in self._vdso:
                 table = self._vdso[file_key]
             else:
-                table = self._cache.get_small(file_key, lambda: self._open_file(file_key))
+                table = self._patiently(
+                    file_key, lambda: self._cache.get_small(file_key, lambda: self._open_file(file_key)), longer=True
+                )
         except ElfTooLarge:
             self._large.put(file_key, 0)
+        except TimeoutError:
+            self._add(file_key, None)
         else:
             self._add(file_key, table)
 

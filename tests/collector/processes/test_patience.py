@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from collector.processes import patience
-from collector.processes.mapped_files import FileCache, MapsEntry
+from collector.activity.context_finder import ContextFinder
+from collector.processes import mapped_files, patience
+from collector.processes.mapped_files import FileCache, MappedFile, MapsEntry
+from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patience, mount_of
+from collector.python.runtime import PythonRuntimes
+from collector.unwind.cache import TableCache
+from icestream.v1.common_pb2 import Mapping
 from tests.collector.slow_disk import SlowFile, slow_file
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -131,3 +136,56 @@ def test_a_program_on_a_disk_that_does_not_answer_holds_up_no_other_file(
     assert os.pread(descriptor, 4, 0) == b"\x7fELF"
     os.close(descriptor)
     files.close()
+
+
+@pytest.mark.ebpf
+def test_a_disk_that_stops_answering_later_holds_up_no_reader_of_the_program(
+    disk: SlowFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_files, "_LONGER", 1)
+    files = FileCache(PATIENCE_S / 100)
+    shutil.copy("/bin/false", tmp_path / "other")
+    keys = []
+    for path in (disk.path, tmp_path / "other"):
+        identity = files.identify(MapsEntry(ME, 0x1000, 0x2000, 0, 0, str(path)))
+        assert identity
+        keys.append(identity.key)
+    slow, other = keys
+    ranges = [MappedRange(4096, 8192, 0, MappedFile(Mapping.FILE, slow, slow), slow, False, None)]
+    disk.slow()
+    runtimes = PythonRuntimes(files.open, files.patiently)
+    finder = ContextFinder(files.open, files.patiently)
+    tables = TableCache(None)
+    begun = time.monotonic()
+    assert runtimes.of(ranges) is None
+    disk.wait_for_reader()
+    with pytest.raises(TimeoutError):
+        files.patiently(slow, lambda: tables.get_small(slow, lambda: files.open(slow)), longer=True)
+    assert finder.find(ME, ranges) is None
+    files._held.close()
+    assert files.open(slow) is None
+    assert time.monotonic() - begun < PATIENCE_S / 2
+    assert files.patiently(other, lambda: tables.get_small(other, lambda: files.open(other)), longer=True)
+    disk.pass_on()
+    wait_until(lambda: not files._patience._hanging)
+    files.close()
+
+
+def test_a_user_whose_mounts_hang_again_and_again_does_not_hold_up_the_others(
+    waiting: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "mount_of", lambda pid, path: path)
+    monkeypatch.setattr(patience, "effective_user_of", {ME: 0, 2: 1000, 3: 1001}.get)
+    begun, asked = time.monotonic(), []
+    for number in range(20):
+        hanging = Hanging()
+        path = f"/fuse/{number}"
+        with pytest.raises(TimeoutError):
+            waiting.run(2, path, lambda hanging=hanging: asked.append(1) or hanging.work(), hanging.discarded.append)
+        hanging.let_go.set()
+        wait_until(lambda: not waiting._hanging)
+    assert len(asked) == patience.MOST_HANGS
+    assert waiting.run(3, "/usr/a", lambda: "read", lambda late: None) == "read"
+    later = begun + patience.REFUSED_S + PATIENCE_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert waiting.run(2, "/home/a", lambda: "read", lambda late: None) == "read"
