@@ -165,8 +165,7 @@ class FileCache:
         held = self._held.open(key)
         if held is not None:
             return held
-        with self._lock:
-            entry = self._entries.get(key)
+        entry = self._entries.get(key)  # without the lock: whoever has it may wait for the thread that runs this
         if entry is None:
             return None
         with suppress(OSError):
@@ -177,8 +176,7 @@ class FileCache:
         """Returns what `work` returns, which opens the file with that key and reads it. Raises TimeoutError if its file
         system does not answer; then `work` ends on another thread, as late as that may be. `longer`: it may take more
         than some milliseconds, and does not keep files from being identified meanwhile."""
-        with self._lock:
-            entry = self._entries.get(key)
+        entry = self._entries.get(key)
         pid, path = (entry.pid, entry.path) if entry is not None else (0, key)
         patience = self._more_patience if longer else self._patience
         return patience.run(pid, path, work, lambda late: None)
