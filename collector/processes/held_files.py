@@ -2,19 +2,29 @@
 its name are gone.
 
 A held file keeps its disk space and its mount busy, so it is let go five minutes after the last process was seen to map
-it, and at most MAX_HELD are held, those seen last.
+it, and at most MAX_HELD are held: those that were seen last of each user, and the user who has most makes room for the
+others.
 """
 
 import os
 import resource
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from typing import NamedTuple
+
+from collector.processes.process import effective_user_of
 
 MAX_HELD = 256
 KEEP_S = 300.0
-_FRESH_S = 30.0  # one seen within that is not let go for another
+_FRESH_S = 30.0  # one seen within that is not let go for another of the same user
 _DESCRIPTORS = 4096
+
+
+class _Held(NamedTuple):
+    descriptor: int
+    seen: float  # when, by time.monotonic
+    user: int | None  # the effective one of the process; None if it had ended
 
 
 class HeldFiles:
@@ -22,32 +32,32 @@ class HeldFiles:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: OrderedDict[str, tuple[int, float]] = OrderedDict()  # descriptor, when it was seen; oldest first
+        self._held: OrderedDict[str, _Held] = OrderedDict()  # the one that was seen first comes first
         raise_limit()
 
-    def keep(self, key: str, descriptor: int) -> None:
-        """Takes the descriptor over; it is closed at once where there is no room."""
+    def keep(self, key: str, descriptor: int, pid: int) -> None:
+        """Takes over the descriptor of a file that a process has mapped; it is closed at once if there is no room."""
         now = time.monotonic()
+        user = effective_user_of(pid)
         with self._lock:
             closing = self._expired(now)
             if key in self._held:
-                closing.append(self._held.pop(key)[0])
-            if len(self._held) >= MAX_HELD and now - next(iter(self._held.values()))[1] < _FRESH_S:
-                closing.append(descriptor)
-            else:
-                self._held[key] = descriptor, now
-                if len(self._held) > MAX_HELD:
-                    closing.append(self._held.popitem(last=False)[1][0])
+                closing.append(self._held.pop(key).descriptor)
+            if len(self._held) >= MAX_HELD:
+                giving_way = self._giving_way(user, now)
+                closing.append(descriptor if giving_way is None else self._held.pop(giving_way).descriptor)
+            if descriptor not in closing:
+                self._held[key] = _Held(descriptor, now, user)
         _close(closing)
 
-    def touch(self, key: str) -> bool:
+    def touch(self, key: str, pid: int) -> bool:
         """A process mapped the file: whether it is held, or cannot be for lack of room."""
         now = time.monotonic()
         with self._lock:
             held = self._held.get(key)
             if held is None:
-                return len(self._held) >= MAX_HELD and now - next(iter(self._held.values()))[1] < _FRESH_S
-            self._held[key] = held[0], now
+                return len(self._held) >= MAX_HELD and self._giving_way(effective_user_of(pid), now) is None
+            self._held[key] = held._replace(seen=now)
             self._held.move_to_end(key)
             return True
 
@@ -55,7 +65,7 @@ class HeldFiles:
         """A descriptor of its own, which the caller closes; None where none is held."""
         with self._lock:
             held = self._held.get(key)
-            return None if held is None else os.dup(held[0])
+            return None if held is None else os.dup(held.descriptor)
 
     def expire(self) -> None:
         """Closes files that no process has mapped for KEEP_S seconds."""
@@ -65,7 +75,7 @@ class HeldFiles:
 
     def close(self) -> None:
         with self._lock:
-            closing = [descriptor for descriptor, _ in self._held.values()]
+            closing = [held.descriptor for held in self._held.values()]
             self._held.clear()
         _close(closing)
 
@@ -77,9 +87,18 @@ class HeldFiles:
 
     def _expired(self, now: float) -> list[int]:
         closing = []
-        while self._held and now - next(iter(self._held.values()))[1] > KEEP_S:
-            closing.append(self._held.popitem(last=False)[1][0])
+        while self._held and now - next(iter(self._held.values())).seen > KEEP_S:
+            closing.append(self._held.popitem(last=False)[1].descriptor)
         return closing
+
+    def _giving_way(self, user: int | None, now: float) -> str | None:
+        """Returns which file makes room for one of a user: the one that was seen first of the user who has most, which
+        may be this one. None if that was just now."""
+        counts = Counter(held.user for held in self._held.values())
+        most, count = counts.most_common(1)[0]
+        loser = most if count > counts[user] + 1 else user
+        key, oldest = next(((key, held) for key, held in self._held.items() if held.user == loser), (None, None))
+        return key if oldest is not None and (loser != user or now - oldest.seen >= _FRESH_S) else None
 
 
 def raise_limit() -> None:

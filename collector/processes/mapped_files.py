@@ -155,7 +155,7 @@ class FileCache:
                 del self._noted[oldest], self._entries[oldest]
         for listener in self._listeners:
             listener.note(identity.build_id, identity.owner, entry)
-        if not self._held.touch(key):
+        if not self._held.touch(key, entry.pid):
             self._hold(entry, key)
         return identity
 
@@ -208,7 +208,7 @@ class FileCache:
             return descriptor
 
         with suppress(OSError):
-            self._held.keep(key, self._patience.run(entry.pid, entry.path, opened, os.close))
+            self._held.keep(key, self._patience.run(entry.pid, entry.path, opened, os.close), entry.pid)
 
     def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
         known = self._reported.get(reported, [])
@@ -234,8 +234,8 @@ class FileCache:
         descriptor, identity = self._patience.run(
             entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
         )
-        if identity is not None and identity.build_id and not self._held.touch(identity.key):
-            self._held.keep(identity.key, descriptor)
+        if identity is not None and identity.build_id and not self._held.touch(identity.key, entry.pid):
+            self._held.keep(identity.key, descriptor, entry.pid)
         else:
             os.close(descriptor)
         return identity
