@@ -182,6 +182,8 @@ async function answerOf(route, parameters, signal) {
     return null;
   });
   if (response.ok && body) return body;
+  if (response.ok)
+    throw new ApiError("The answer of the query API is broken off, or not its own.", "Refresh to ask again. A proxy may have answered.");
   const { message, hint, code } = body?.error ?? {};
   throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint, code);
 }

@@ -89,6 +89,15 @@ def test_an_api_that_is_away_is_said_and_found_again(page: Page) -> None:
     assert page.errors()
 
 
+@pytest.mark.parametrize("body", ["<h1>Please log in</h1>", '{"total": 12', "null"])
+def test_an_answer_that_is_not_the_apis_is_not_said_to_be_right(page: Page, body: str) -> None:
+    page.open()
+    page.js("window.fetch = async () => new Response(arguments[0])", body)
+    page.click("#reload")
+    page.settle()
+    assert page.find("#problem strong").text == "The answer of the query API is broken off, or not its own."
+
+
 def test_the_time_range_is_chosen_from_the_usual_ones_or_typed(page: Page) -> None:
     page.open()
     page.click("#range")
