@@ -124,6 +124,6 @@ def _time(given: Mapping[str, str], name: str) -> int:
 
 def _rate(given: Mapping[str, str]) -> int:
     text = given.get("sampleRate", "100")
-    if not text.isdecimal() or not 0 < int(text[:10]) <= 10**6:
+    if not text.isdecimal() or len(text) > 7 or not 0 < int(text) <= 10**6:
         raise Refused(400, "bad_labels", f"sampleRate: expected 1 to 1000000, got {text[:40]!r}")
     return int(text)

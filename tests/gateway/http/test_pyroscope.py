@@ -290,7 +290,8 @@ def test_what_ingest_cannot_read_is_refused_by_name(gateway: Gateway) -> None:
     assert ingest(b"main 999999999999999999\n", format="folded") == (400, "bad_profile")
     assert ingest(b"main 1", format="folded", aggregationType="median") == (400, "bad_labels")
     assert ingest(b"{}", format="speedscope") == (400, "bad_profile")
-    assert ingest(b"main 1", format="folded", sampleRate="0") == (400, "bad_labels")
+    for rate in ("0", "00000010000000000000", "0000000001" + "9" * 5000):
+        assert ingest(b"main 1", format="folded", sampleRate=rate) == (400, "bad_labels")
     assert ingest(b"main 1", **{"from": "soon"}) == (400, "bad_labels")
     assert ingest(b"main 1", **{"from": "5"}) == (400, "bad_profile")
     assert ingest(b"main 1", **{"from": "99999999999"}) == (400, "bad_profile")
