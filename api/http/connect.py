@@ -123,6 +123,8 @@ def _decode(body: bytes, request_type: type[RequestMessage], is_json: bool) -> R
         fields = json.loads(body or b"{}")
         if not isinstance(fields, dict):
             raise invalid("the body is not a JSON object")
+        # At half of a pair of surrogates, protobuf's package fails with a SystemError.
+        json.dumps(fields, ensure_ascii=False).encode()
         _refuse_unknown(unknown_in_json(fields, request_type))
         # The unknown fields that are left are empty.
         return json_format.ParseDict(fields, request_type(), ignore_unknown_fields=True)
