@@ -9,9 +9,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from collector.guest.confined_child import MAX_STUCK
 from collector.guest.confined_jobs import NOT_CONFINED
 from collector.symbols import names_worker
 from collector.symbols.symbol_files import SymbolFiles
@@ -25,6 +26,7 @@ TIMEOUT_S = 120.0
 LARGE_TIMEOUT_S = 300.0
 """For large files, which may take a minute of CPU: in the systemd unit, two children share half a CPU."""
 
+_ENDING_S = 1.0
 _TOO_MUCH = "the symbols take more memory or time than is allowed"
 _NOT_CONFINED = "the process that reads symbols cannot be confined: the kernel lacks CONFIG_SECCOMP_FILTER"
 
@@ -40,6 +42,7 @@ class SymbolBuilder:
         self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
+        self._stuck: list[subprocess.Popen[bytes]] = []  # were killed and wait for a disk
         self._interrupted = False
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
@@ -71,11 +74,19 @@ class SymbolBuilder:
                         )  # fmt: skip
 
     def end_children(self) -> None:
-        """Ends the child processes; the next `answer` starts others."""
+        """Ends the child processes; the next `answer` starts others. Does not wait for one that waits for a disk."""
         for process in (self._child, self._worker):
-            if process is not None:
-                process.kill()
-                process.communicate()
+            if process is None:
+                continue
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            try:
+                process.wait(_ENDING_S)
+            except subprocess.TimeoutExpired:
+                self._stuck.append(process)
         self._child = self._worker = None
 
     def interrupt(self) -> None:
@@ -98,6 +109,9 @@ class SymbolBuilder:
 
     def _run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Returns the child's answer, or an error if it did not survive the job."""
+        self._stuck = [process for process in self._stuck if process.poll() is None]
+        if len(self._stuck) >= MAX_STUCK:
+            return {"error": f"{MAX_STUCK} processes that were killed still wait for a disk"}
         child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None

@@ -24,6 +24,7 @@ from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symcache_child import JOB_CPU_SECONDS
 from icestream.symcache import SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.collector.slow_disk import slow_file
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow  # most tests start processes that read files, which takes half a second each
@@ -158,6 +159,27 @@ def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
         [answer] = builder.answer(build_id, str(tmp_path / "program"))
         assert "time" in answer.error
     assert not next(iter(builder.answer(build_id, str(tmp_path / "program")))).error
+
+
+@pytest.mark.ebpf  # needs root, as they do
+def test_a_file_on_a_disk_that_does_not_answer_holds_up_no_others_and_only_a_few_children_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symbols, "MAX_STUCK", 1)
+    builder = SymbolBuilder("host", "", SymbolFiles())
+    build_id, _ = compiled(tmp_path / "program")
+    with slow_file(tmp_path / "slow", Path("/bin/true").read_bytes()) as disk:
+        list(builder.answer(build_id, str(tmp_path / "program")))  # the children were started
+        builder._timeout_s = 1.0
+        disk.slow()
+        assert [answer.error for answer in builder.answer("gnu:" + "00" * 20, str(disk.path))] == [symbols._TOO_MUCH]
+        builder._timeout_s = PATIENCE_S
+        [waits] = builder.answer(build_id, str(tmp_path / "program"))
+        assert waits.error == "1 processes that were killed still wait for a disk"
+        disk.wait_for_reader()
+        disk.pass_on()
+        wait_until(lambda: not next(builder.answer(build_id, str(tmp_path / "program"))).error)
+        builder.end_children()
 
 
 @pytest.mark.parametrize("when", ["while it waits", "before"])
