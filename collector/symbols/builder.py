@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from collector.guest.confined_child import MAX_STUCK
 from collector.guest.confined_jobs import NOT_CONFINED
@@ -26,9 +26,18 @@ TIMEOUT_S = 120.0
 LARGE_TIMEOUT_S = 300.0
 """For large files, which may take a minute of CPU: in the systemd unit, two children share half a CPU."""
 
+MAX_STUCK_OF_USER = 2
+"""Of a user whose files nobody else runs: then those are not read, so that they do not take all of MAX_STUCK."""
 _ENDING_S = 1.0
 _TOO_MUCH = "the symbols take more memory or time than is allowed"
 _NOT_CONFINED = "the process that reads symbols cannot be confined: the kernel lacks CONFIG_SECCOMP_FILTER"
+
+
+class _Stuck(NamedTuple):
+    """A child process that was killed and waits for a disk."""
+
+    process: subprocess.Popen[bytes]
+    users: tuple[int, ...]  # who ran the file
 
 
 class SymbolBuilder:
@@ -42,12 +51,14 @@ class SymbolBuilder:
         self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
-        self._stuck: list[subprocess.Popen[bytes]] = []  # were killed and wait for a disk
+        self._stuck: list[_Stuck] = []
+        self._users: tuple[int, ...] = ()  # who run the file that was asked for last
         self._interrupted = False
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
         """Yields the message, or its chunks; a message with `error` if this host cannot provide the symbols. `more`:
         paths of other files that may have the build ID."""
+        self._users = self._files.users(build_id)
         with tempfile.TemporaryDirectory(prefix="icestream-symbols-") as folder, self._held(build_id) as held:
             compressed = os.path.join(folder, "symcache.zst")
             fields = self._run(
@@ -86,7 +97,7 @@ class SymbolBuilder:
             try:
                 process.wait(_ENDING_S)
             except subprocess.TimeoutExpired:
-                self._stuck.append(process)
+                self._stuck.append(_Stuck(process, self._users))
         self._child = self._worker = None
 
     def interrupt(self) -> None:
@@ -109,9 +120,10 @@ class SymbolBuilder:
 
     def _run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Returns the child's answer, or an error if it did not survive the job."""
-        self._stuck = [process for process in self._stuck if process.poll() is None]
-        if len(self._stuck) >= MAX_STUCK:
-            return {"error": f"{MAX_STUCK} processes that were killed still wait for a disk"}
+        self._stuck = [stuck for stuck in self._stuck if stuck.process.poll() is None]
+        same = sum(stuck.users == self._users for stuck in self._stuck)
+        if len(self._stuck) >= MAX_STUCK or (len(self._users) == 1 and same >= MAX_STUCK_OF_USER):
+            return {"error": "processes that were killed still wait for a disk"}
         child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None

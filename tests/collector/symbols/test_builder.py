@@ -162,11 +162,14 @@ def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
 
 
 @pytest.mark.ebpf  # needs root, as they do
+@pytest.mark.parametrize("limit", ["MAX_STUCK", "MAX_STUCK_OF_USER"])
 def test_a_file_on_a_disk_that_does_not_answer_holds_up_no_others_and_only_a_few_children_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(symbols, "MAX_STUCK", 1)
-    builder = SymbolBuilder("host", "", SymbolFiles())
+    monkeypatch.setattr(symbols, limit, 1)
+    files = SymbolFiles()
+    monkeypatch.setattr(files, "users", lambda build_id: (1000,))
+    builder = SymbolBuilder("host", "", files)
     build_id, _ = compiled(tmp_path / "program")
     with slow_file(tmp_path / "slow", Path("/bin/true").read_bytes()) as disk:
         list(builder.answer(build_id, str(tmp_path / "program")))  # the children were started
@@ -175,7 +178,10 @@ def test_a_file_on_a_disk_that_does_not_answer_holds_up_no_others_and_only_a_few
         assert [answer.error for answer in builder.answer("gnu:" + "00" * 20, str(disk.path))] == [symbols._TOO_MUCH]
         builder._timeout_s = PATIENCE_S
         [waits] = builder.answer(build_id, str(tmp_path / "program"))
-        assert waits.error == "1 processes that were killed still wait for a disk"
+        assert waits.error == "processes that were killed still wait for a disk"
+        monkeypatch.setattr(files, "users", lambda build_id: (1001,))
+        [other] = builder.answer(build_id, str(tmp_path / "program"))
+        assert bool(other.error) == (limit == "MAX_STUCK")
         disk.wait_for_reader()
         disk.pass_on()
         wait_until(lambda: not next(builder.answer(build_id, str(tmp_path / "program"))).error)
