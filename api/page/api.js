@@ -2,10 +2,9 @@
 
 /** An error of the API: what is wrong, and what to do about it. */
 export class ApiError extends Error {
-  constructor(message, hint = "", code = "") {
+  constructor(message, hint = "") {
     super(message);
     this.hint = hint;
-    this.code = code;
   }
 }
 
@@ -184,6 +183,6 @@ async function answerOf(route, parameters, signal) {
   if (response.ok && body) return body;
   if (response.ok)
     throw new ApiError("The answer of the query API is broken off, or not its own.", "Refresh to ask again. A proxy may have answered.");
-  const { message, hint, code } = body?.error ?? {};
-  throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint, code);
+  const { message, hint } = body?.error ?? {};
+  throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint);
 }

@@ -33,7 +33,7 @@ export class Services {
     byId("services-label").textContent = values.label;
     replaceRows(byId("service-rows"), [
       ...used.map((group) => this.#row(group, total, values, answer.unit)),
-      ...(rest ? [restRow(rest, total, answer.unit)] : []),
+      ...(rest ? [element("tr", {}, ...cells(`${formatCount(rest.groups)} others`, rest, total, answer.unit))] : []),
     ]);
     const samples = sum([...used, rest ?? { count: 0 }].map(({ count }) => count));
     const { unit, aggregation, start, end } = answer;
@@ -45,15 +45,8 @@ export class Services {
     const selector = withMatcher(values.selector, values.label, value);
     const open = () => this.#state.update({ view: "profile", selector, at: "" });
     const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, value || `(no ${values.label})`);
-    return element(
-      "tr",
-      { "data-value": value, onclick: (event) => event.target.closest("button") || open() },
-      element("th", { scope: "row" }, name),
-      element("td", {}, formatValue(group.value, unit)),
-      element("td", { class: "wide" }, formatShare(group.value, total), bar(group.value / total)),
-      element("td", { class: "trend" }, sparkline(group.values)),
-      element("td", {}, formatCount(group.count)),
-    );
+    const properties = { "data-value": value, onclick: (event) => event.target.closest("button") || open() };
+    return element("tr", properties, ...cells(name, group, total, unit));
   }
 }
 
@@ -65,16 +58,14 @@ function stepsWithSamples({ groups, rest }) {
   return Math.max(used.size, 1);
 }
 
-function restRow(rest, total, unit) {
-  return element(
-    "tr",
-    {},
-    element("th", { scope: "row" }, `${formatCount(rest.groups)} others`),
-    element("td", {}, formatValue(rest.value, unit)),
-    element("td", { class: "wide" }, formatShare(rest.value, total), bar(rest.value / total)),
-    element("td", { class: "trend" }, sparkline(rest.values)),
-    element("td", {}, formatCount(rest.count)),
-  );
+function cells(name, { value, values, count }, total, unit) {
+  return [
+    element("th", { scope: "row" }, name),
+    element("td", {}, formatValue(value, unit)),
+    element("td", { class: "wide" }, formatShare(value, total), bar(value / total)),
+    element("td", { class: "trend" }, sparkline(values)),
+    element("td", {}, formatCount(count)),
+  ];
 }
 
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);

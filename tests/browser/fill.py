@@ -47,7 +47,8 @@ def fill(client: Client, end_s: int, seed: int = 7) -> Filled:
             fill_memory(client, ids[tree.name.index("py::handle:/app/checkout/server.py")], filled, labels)
     ids = insert_tree(client, hostile_tree())
     times = np.full(len(ids), (filled.middle + 60) * 1000)
-    odd = {"service": "odd", "service_version": "2.0/rc", "note": HOSTILE_LABEL, "team": REARRANGING_LABEL, "host": "node-9"}
+    odd = {"service": "odd", "service_version": "2.0/rc", "note": HOSTILE_LABEL, "host": "node-9"}
+    odd["team"] = REARRANGING_LABEL
     insert_samples(client, Samples(ids, times, odd))
     return filled
 

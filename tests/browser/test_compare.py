@@ -58,7 +58,8 @@ def test_what_is_almost_gone_is_not_said_to_be_gone(page: Page) -> None:
     page.open(view="compare")
     sides = [[1, 300], [1, 150], [0, 300], [300, 1], [99, 100]]
     changes = page.js_async(
-        "import('./graph/change.js').then(({ formatChange }) => done(given[0].map((sides) => formatChange(...sides))))", sides
+        "import('./graph/change.js').then(({ formatChange }) => done(given[0].map((sides) => formatChange(...sides))))",
+        sides,
     )
     assert changes == ["\u00f7300", "\N{MINUS SIGN}99 %", "gone", "\u00d7300", "\N{MINUS SIGN}1 %"]
 

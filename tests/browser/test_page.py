@@ -217,9 +217,12 @@ def test_what_is_missing_before_batches_are_remembered_is_not_known_and_said_so(
 def test_numbers_of_any_size_can_be_read(page: Page) -> None:
     page.open()
     formatted = page.js_async(
-        "import('./base/format.js').then(({ formatCpus, formatValue }) => done([[0, 1e-9, 0.044, 4.4, 99.6, 1234].map("
-        "formatCpus), [1, 1e18].flatMap((value) => ['nanoseconds', 'bytes', 'count'].map((unit) => formatValue(value, unit"
-        ")))])).catch((error) => done(String(error)))"
+        "const [cpus, values, units] = given;"
+        "import('./base/format.js').then(({ formatCpus, formatValue }) => done([cpus.map(formatCpus),"
+        "  values.flatMap((value) => units.map((unit) => formatValue(value, unit)))]))",
+        [0, 1e-9, 0.044, 4.4, 99.6, 1234],
+        [1, 10**18],
+        ["nanoseconds", "bytes", "count"],
     )
     cpus = ["0.0", "<0.001", "0.044", "4.4", "100", "1\u202f234"]
     assert formatted == [

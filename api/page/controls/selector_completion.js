@@ -1,6 +1,8 @@
 // Completion of selectors such as `{service="checkout", version=~"1\\.4.*"}`: what can be completed at the cursor, and the
 // text after it. This only follows what is being typed; the API parses selectors and reports their errors.
 
+import { literal } from "../base/patterns.js";
+
 const NAME = /[A-Za-z_][A-Za-z0-9_.-]*/y;
 const OPERATOR = /=~|!~|!=|=/y;
 const SPACE = /\s*/y;
@@ -71,7 +73,7 @@ export function complete(text, spot, choice) {
     const opened = withBrace(head) + name;
     return { text: opened + rest, cursor: opened.length + (rest === tail ? 0 : 2) };
   }
-  const value = spot.operator.endsWith("~") ? choice.replace(/[\\^$.|?*+()[\]{}]/g, "\\$&") : choice;
+  const value = spot.operator.endsWith("~") ? literal(choice) : choice;
   const done = withBrace(head) + JSON.stringify(value);
   return { text: done + (tail.includes("}") ? tail : `${tail}}`), cursor: done.length };
 }

@@ -1,5 +1,6 @@
 // What the tooltip and screen readers say about a frame.
 
+import { byId } from "../base/dom.js";
 import { formatShare, formatValue } from "../base/format.js";
 import { formatChange } from "./change.js";
 import { sidesOf } from "./look.js";
@@ -31,6 +32,11 @@ export function describeFrame(tree, node, zoomed, chain = [node]) {
   else if (functions.kind[row] !== "icestream" && !functions.named[row])
     rows.push(["kind", "no symbols for this address"]);
   return { title: functions.name[row], rows: rows.filter(([, value]) => value) };
+}
+
+/** Says a description to screen readers. */
+export function announce({ title, rows }) {
+  byId("announcer").textContent = [title, ...rows.map(([name, value]) => `${name} ${value}`)].join(", ");
 }
 
 function through({ functions, frame }, chain) {

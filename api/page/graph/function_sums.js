@@ -1,5 +1,7 @@
 // Sums by function over a tree: flat (in the function itself) and cumulative (with what it called); and searches.
 
+import { literal } from "../base/patterns.js";
+
 /**
  * Sums by function; `rows`: functions that occur; `restFlat`: the sum of those that are not listed.
  * @typedef {{rows: Uint32Array, flat: ArrayLike<number>, cumulative: ArrayLike<number>,
@@ -85,7 +87,6 @@ export const isExact = (text) => text.length > 2 && text.startsWith('"') && text
 /** Returns a search as the regular expression of the API's parameter `focus`. */
 export function focusOf(text, isRegex) {
   if (isRegex) return text;
-  const literal = (part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
   return isExact(text) ? `^${literal(text.slice(1, -1))}$` : literal(text);
 }
 

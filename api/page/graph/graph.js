@@ -4,7 +4,7 @@ import { byId, debounce, onSchemeChange } from "../base/dom.js";
 import { formatShare } from "../base/format.js";
 import { showCrumbs } from "./crumbs.js";
 import { chainOf, foldChains, withAllFrames } from "./chains.js";
-import { describeFrame } from "./description.js";
+import { announce, describeFrame } from "./description.js";
 import { showFrameMenu } from "./frame_menu.js";
 import {
   exactSums,
@@ -20,7 +20,7 @@ import { FunctionTable } from "./function_table.js";
 import { Icicle, ZOOM_MS } from "./icicle.js";
 import { showLegend } from "./legend.js";
 import { makeLook } from "./look.js";
-import { nodeOfPath } from "./tree.js";
+import { functionAt, nodeOfPath } from "./tree.js";
 
 const PICTURE_MS = 20;
 
@@ -53,7 +53,7 @@ export class Graph {
       highlight: (row) => this.#highlight(row),
       zoom: (row) => this.#askZoom(largestNode(this.#tree, row)),
       only: (only) => state.update({ only }, { replace: true }),
-      menu: (row, x, y) => showFrameMenu(state, this.#function(row), x, y),
+      menu: (row, x, y) => showFrameMenu(state, functionAt(this.#tree, row), x, y),
     });
     const search = debounce(() => state.update({ search: byId("search").value }, { replace: true }), 120);
     byId("search").addEventListener("input", search);
@@ -117,18 +117,13 @@ export class Graph {
     this.icicle.show(this.#drawn, this.#look, this.#drawn.drawnOf[this.#zoomed]);
   }
 
-  #function(row) {
-    const { name, module, file, kind } = this.#tree.functions;
-    return { name: name[row], module: module[row], file: file[row], kind: kind[row] };
-  }
-
   #showMenu(drawn, x, y) {
     const node = this.#drawn.nodeOf[drawn];
     const chain = this.#chain(drawn);
     const items = [{ text: "Zoom in", act: () => this.#askZoom(node) }];
     if (chain.length > 1) items.push({ text: `Show its ${chain.length} frames`, act: () => this.#unfold(chain) });
     this.#table.select(this.#tree.frame[node]);
-    showFrameMenu(this.#state, this.#function(this.#tree.frame[node]), x, y, items);
+    showFrameMenu(this.#state, functionAt(this.#tree, this.#tree.frame[node]), x, y, items);
   }
 
   #chain(drawn) {
@@ -248,9 +243,8 @@ export class Graph {
   }
 
   #announce(drawn) {
-    const { title, rows } = this.#describe(drawn);
-    this.#table.select(this.#tree.frame[this.#drawn.nodeOf[drawn]]);
-    byId("announcer").textContent = [title, ...rows.map(([name, value]) => `${name} ${value}`)].join(", ");
+    this.#table.select(this.#drawn.frame[drawn]);
+    announce(this.#describe(drawn));
   }
 
   #showCrumbs() {

@@ -2,13 +2,13 @@
 
 import { byId, element, onSchemeChange } from "../base/dom.js";
 import { foldChains, chainOf, withAllFrames } from "./chains.js";
-import { describeFrame } from "./description.js";
+import { announce, describeFrame } from "./description.js";
 import { showFrameMenu } from "./frame_menu.js";
 import { exactSums, largestNode, sumFunctions } from "./function_sums.js";
 import { FunctionTable } from "./function_table.js";
 import { Icicle } from "./icicle.js";
 import { makeLook } from "./look.js";
-import { readTree } from "./tree.js";
+import { functionAt, readTree } from "./tree.js";
 
 /** Frames that are too narrow show up to this zoom: the API is asked for this many times the pixels of the graph. */
 const ZOOM = 16;
@@ -65,7 +65,7 @@ class Side {
       describe: (drawn) => this.#describe(drawn),
       zoom: (drawn) => this.#zoom(this.#drawn.nodeOf[drawn]),
       announce: (drawn) => this.#announce(drawn),
-      menu: (drawn, x, y) => showFrameMenu(state, this.#function(this.#drawn.frame[drawn]), x, y, this.#unfoldItem(drawn)),
+      menu: (drawn, x, y) => showFrameMenu(state, functionAt(this.#tree, this.#drawn.frame[drawn]), x, y, this.#unfoldItem(drawn)),
     });
     this.#table = new FunctionTable(byId(`${name}-table`), {
       sort: (key) => {
@@ -74,7 +74,7 @@ class Side {
       },
       highlight: (row) => this.#highlight(row),
       zoom: (row) => this.#zoom(largestNode(this.#tree, row)),
-      menu: (row, x, y) => showFrameMenu(state, this.#function(row), x, y),
+      menu: (row, x, y) => showFrameMenu(state, functionAt(this.#tree, row), x, y),
     });
     this.#reset.addEventListener("click", () => this.#zoom(0));
   }
@@ -137,20 +137,14 @@ class Side {
     this.#showTable();
   }
 
-  #function(row) {
-    const { name, module, file, kind } = this.#tree.functions;
-    return { name: name[row], module: module[row], file: file[row], kind: kind[row] };
-  }
-
   #describe(drawn) {
     const node = this.#drawn.nodeOf[drawn];
     return describeFrame(this.#tree, node, this.#zoomed, chainOf(this.#tree, node, this.#drawn.folded[drawn]));
   }
 
   #announce(drawn) {
-    const { title, rows } = this.#describe(drawn);
     this.#table.select(this.#drawn.frame[drawn]);
-    byId("announcer").textContent = [title, ...rows.map(([name, value]) => `${name} ${value}`)].join(", ");
+    announce(this.#describe(drawn));
   }
 
   #unfoldItem(drawn) {

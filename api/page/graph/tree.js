@@ -71,6 +71,11 @@ export function readTree(answer) {
   };
 }
 
+/** Returns one function: {name, module, file, kind}. */
+export function functionAt({ functions: { name, module, file, kind } }, row) {
+  return { name: name[row], module: module[row], file: file[row], kind: kind[row] };
+}
+
 /** Returns the level of a node, 0 for the root. */
 export function depthOf(tree, node) {
   let low = 0;
