@@ -302,8 +302,8 @@ def test_a_slow_query_is_said_and_can_be_cancelled(page: Page) -> None:
     try:
         page.type("#selector", *[Keys.BACKSPACE] * 2, CHECKOUT, Keys.ENTER)
         page.until(lambda: page.find("#loading").is_displayed())
-        for old in ("#summary", "#services"):
-            page.until(lambda old=old: float(page.find(old).value_of_css_property("opacity")) < 0.6)
+        faded = "return getComputedStyle(document.getElementById(arguments[0])).opacity < 0.6"
+        page.until(lambda: page.js(faded, "summary") and page.js(faded, "services"))
         page.click("#cancel")
         page.until(lambda: not page.find("#loading").is_displayed())
         assert page.find("#services").is_displayed()
