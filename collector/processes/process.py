@@ -47,6 +47,14 @@ def effective_user_of(pid: int) -> int | None:
         return None
 
 
+def in_own_user_namespace(pid: int) -> bool:
+    """Whether a process is in our user namespace. False if it ended, or if that may not be asked."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/ns/user", "/proc/self/ns/user")
+    except OSError:
+        return False
+
+
 def exists(pid: int) -> bool:
     """Whether there is a process with that ID."""
     try:

@@ -13,7 +13,7 @@ from collector.elf import identity
 from collector.elf.error import ElfError
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
-from collector.processes.process import exists, user_of
+from collector.processes.process import exists, in_own_user_namespace, user_of
 from collector.symbols.debug_files import by_build_id, by_link, opened
 from icestream.byte_cache import ByteCache
 
@@ -104,7 +104,9 @@ def open_by_build_id(
     whoever owns them. `owner`: as `SymbolFiles.owner` returns it; None skips no user's.
     """
     believed = None if owner is None else {owner, ROOT, os.geteuid()}
-    roots = list(dict.fromkeys(["", *(f"/proc/{entry.pid}/root" for entry in entries)]))
+    # In a user namespace, users mount what they like, also what looks like files of root or does not answer.
+    mounted = entries if owner != ROOT else [entry for entry in entries if in_own_user_namespace(entry.pid)]
+    roots = list(dict.fromkeys(["", *(f"/proc/{entry.pid}/root" for entry in mounted)]))
     for descriptor in by_build_id(build_id, roots):
         yield from _checked(descriptor, build_id, believed)
     paths = dict.fromkeys([entry.path for entry in entries] + [path])

@@ -14,6 +14,7 @@ from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process_events import Mapped
 from collector.symbols.builder import SymbolBuilder
+from collector.symbols.debug_files import DEBUG
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from tests.collector.forging import BUILD_ID, NOBODY, compiled, folder, running_forged
@@ -52,9 +53,13 @@ class Seen:
         self._stack = stack
 
     def run(self, program: Path, user: int) -> "subprocess.Popen[bytes]":
-        process = self._stack.enter_context(subprocess.Popen([program], user=user, stdout=subprocess.DEVNULL))
-        self._stack.callback(process.kill)
+        process = self.start([str(program)], user=user)
         assert self.cache.identify(mapped(process.pid, program)) is not None
+        return process
+
+    def start(self, command: list[str], user: int | None = None) -> "subprocess.Popen[bytes]":
+        process = self._stack.enter_context(subprocess.Popen(command, user=user, stdout=subprocess.PIPE, bufsize=0))
+        self._stack.callback(process.kill)
         return process
 
     def kind_of_names(self, path: Path) -> int:
@@ -91,6 +96,24 @@ def test_a_forged_file_does_not_give_its_build_id_to_the_debug_file_of_another_p
     seen.run(whole, ROOT)
     seen.run(forged, NOBODY)
     assert seen.kind_of_names(forged) == SYMBOL_TABLE
+
+
+def test_a_debug_file_below_a_mount_of_a_user_is_not_taken_for_one_of_root(
+    program: Callable[..., Path], folder: Path, seen: Seen
+) -> None:
+    whole, forged = program("whole", ROOT), program("forged", ROOT)
+    subprocess.run(["gcc", "-g", folder / "forged.c", "-o", forged, f"-Wl,--build-id=0x{BUILD_ID}"], check=True)
+    place = f"{DEBUG}/.build-id/{BUILD_ID[:2]}"
+    script = (
+        f"mount -t tmpfs none {DEBUG} && mkdir -p {place} && cp {forged} {place}/{BUILD_ID[2:]}.debug && exec {whole}"
+    )
+    # As root, because a user needs FUSE below an overlay for files there that look like root's.
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    attacker = seen.start(command)
+    assert attacker.stdout
+    assert attacker.stdout.read(6) == b"ready\n"
+    assert seen.cache.identify(mapped(attacker.pid, whole)) is not None
+    assert seen.kind_of_names(whole) == SYMBOL_TABLE
 
 
 def test_among_users_the_file_that_was_seen_first_is_taken_while_it_runs(
