@@ -18,7 +18,7 @@ const WORDS = {
   dead_letters: "messages could not be processed",
 };
 
-/** Shows or hides the line. Errors are left to the graph, which asks for the same range. */
+/** Shows or hides the line. The graph, which asks for the same range, shows errors. */
 export async function showHoles(values, signal) {
   const line = byId("holes");
   try {
