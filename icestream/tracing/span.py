@@ -93,6 +93,7 @@ class span(Context):
             end = thread.switch(unended if self._outer is above else unless_ended(self._outer))
         else:
             end = time.monotonic_ns()
+        self._above = self._outer = None  # else spans that begin in a span before them keep all of these
         if len(thread.spans) < limits.spans:  # as Thread.end_span, without a call
             flags = ENTRY if self.entry_span_id == self._span else 0
             if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed

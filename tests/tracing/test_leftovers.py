@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import Context, copy_context
 
 import anyio
 import pytest
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from icestream import tracing
 from icestream.tracing.threads import local
 from tests.tracing.traced import OTHER, TRACE, Listener
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("started")
 
@@ -135,6 +137,28 @@ def test_a_task_that_outlives_its_request_works_for_none_except_in_spans_of_its_
         await task
 
     run(main())
+
+
+def test_spans_that_follow_each_other_do_not_keep_those_before_them() -> None:
+    def spans() -> int:
+        gc.collect()
+        return sum(isinstance(each, tracing.span) for each in gc.get_objects())
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        def work(rest: int) -> None:
+            with tracing.span(TRACE):  # begins in the context of the one before, as a timer does that sets the next one
+                asyncio.get_running_loop().call_soon(work, rest - 1) if rest else done.set()
+                kept[:] = [copy_context()]
+
+        work(1000)
+        await done.wait()
+
+    kept: list[Context] = []
+    before = spans()
+    asyncio.run(main())
+    wait_until(lambda: spans() <= before + 10)
 
 
 def test_a_span_left_on_another_thread_than_it_was_entered_on_leaves_neither_in_it() -> None:
