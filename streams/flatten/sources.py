@@ -19,11 +19,13 @@ class Sources:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._cluster: str | None = None
+        self._answers = True
         self._highest: dict[int, dict[str, tuple[int, int]]] = {}
         self._ends: dict[tuple[str, int], int] = {}
 
     def ask_again(self) -> None:
         """Forgets where source topics end. Call it when the next messages have been read."""
+        self._answers = True
         self._ends.clear()
 
     def is_new(self, partition: int, source: Source) -> bool:
@@ -46,7 +48,10 @@ class Sources:
         self._highest[partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
 
     def _ends_before(self, source: Source, offset: int) -> bool:
-        """Returns whether the topic of a source has no such offset now. Without Kafka's answer, it is taken to have."""
+        """Returns whether the topic of a source has no such offset now. Without Kafka's answer, it is taken to have; as
+        that takes _KAFKA_S, Kafka is not asked about the next messages."""
+        if not self._answers:
+            return False
         try:
             if self._cluster is None:
                 self._cluster = str(self._consumer.list_topics(timeout=_KAFKA_S).cluster_id)
@@ -56,5 +61,6 @@ class Sources:
             if place not in self._ends:
                 _, self._ends[place] = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_KAFKA_S)
         except KafkaException:
+            self._answers = False
             return False
         return self._ends[place] <= offset

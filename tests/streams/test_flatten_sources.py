@@ -1,0 +1,28 @@
+"""What `icestream flatten` takes for repeated outputs of streams."""
+
+import time
+from contextlib import closing
+
+import pytest
+
+from icestream import kafka
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from icestream.v1.common_pb2 import Source
+from streams.flatten import sources
+from streams.flatten.sources import Sources
+
+
+def test_outputs_that_come_again_do_not_each_wait_for_a_kafka_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources, "_KAFKA_S", 0.2)
+    output = Source(cluster="cluster", topic=RAW, partition=0, offset=5)
+    with closing(kafka.consumer(KafkaSettings(kafka="127.0.0.1:1"), "nobody", log_level=2)) as consumer:
+        read = Sources(consumer)
+        assert read.is_new(0, output)
+        begun = time.monotonic()
+        for _ in range(3):
+            read.ask_again()
+            assert not any(read.is_new(0, output) for _ in range(100))
+        assert time.monotonic() - begun < 20  # 60 s if each asked
