@@ -3,8 +3,9 @@
 Where a network file system or a disk does not answer, opening or reading a file waits in the kernel, and no signal ends
 that. Then one thread waits there until there is an answer, and meanwhile files of that mount are not looked at: each
 mount that hangs costs one thread, and the others lose GIVE_UP_S once. A user can make mounts that hang as often as he
-likes (FUSE). So after MOST_HANGS of them, no file of that user's processes is looked at for a while. The threads are
-daemons, because the end of the process must not wait for them; those of concurrent.futures are none.
+likes (FUSE). So after MOST_HANGS of them, no file of that user's processes is looked at for a while, nor as long as
+they hang. The threads are daemons, because the end of the process must not wait for them; those of concurrent.futures
+are none.
 """
 
 import logging
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from collector import metrics
 from collector.guest import priority
@@ -26,7 +27,7 @@ GIVE_UP_S = 3.0
 MOST_HANGING = 16
 """So many mounts that hang; then no file is looked at."""
 MOST_HANGS = 3
-"""Of one user other than root, within REFUSED_S."""
+"""Of one user other than root: those within REFUSED_S, and older ones that still hang."""
 REFUSED_S = 600.0
 _MOST_USERS = 1000  # whose hangs are remembered
 log = logging.getLogger(__name__)
@@ -51,6 +52,11 @@ _DISK = re.compile(r" \([1-9]\d*:\d+\)$")
 _here = threading.local()  # `waits`: whether this thread is one that may wait
 
 
+class _Hang(NamedTuple):
+    when: float  # by time.monotonic
+    mount: str
+
+
 class Patience:
     """Safe to use from several threads; each call runs alone. What hangs for `beside` hangs for this one, too."""
 
@@ -59,7 +65,7 @@ class Patience:
         self._turn = threading.Lock()
         self._jobs: _Jobs | None = None
         self._hanging: set[str] = set() if beside is None else beside._hanging
-        self._hangs: dict[int, tuple[float, ...]] = {} if beside is None else beside._hangs  # when, by user
+        self._hangs: dict[int, tuple[_Hang, ...]] = {} if beside is None else beside._hangs  # by user
         metrics.HANGING_MOUNTS.set_function(lambda: len(self._hanging))
 
     def run(self, pid: int, path: str, work: Callable[[], T], discard: Callable[[T], None]) -> T:
@@ -82,12 +88,12 @@ class Patience:
             try:
                 return future.result(self._give_up_s)
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # its own error, or it has just ended
+                    return future.result()
             mount = mount_of(pid, path)
             self._hanging.add(mount)
             if user and not _DISK.search(mount):  # not root, nor of a process that has ended
-                self._hangs[user] = *self._hangs_of(user), time.monotonic()
+                self._hangs[user] = *self._hangs_of(user), _Hang(time.monotonic(), mount)
                 while len(self._hangs) > _MOST_USERS:
                     del self._hangs[next(iter(self._hangs))]
             self._end_thread()
@@ -100,9 +106,10 @@ class Patience:
         with self._turn:
             self._end_thread()
 
-    def _hangs_of(self, user: int) -> tuple[float, ...]:
-        """When files of a user hung lately."""
-        return tuple(when for when in self._hangs.get(user, ()) if when > time.monotonic() - REFUSED_S)
+    def _hangs_of(self, user: int) -> tuple[_Hang, ...]:
+        """Those of a user that were lately, or are not over."""
+        since = time.monotonic() - REFUSED_S
+        return tuple(hang for hang in self._hangs.get(user, ()) if hang.when > since or hang.mount in self._hanging)
 
     def _end_thread(self) -> None:
         if self._jobs is not None:

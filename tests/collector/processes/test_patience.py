@@ -189,3 +189,33 @@ def test_a_user_whose_mounts_hang_again_and_again_does_not_hold_up_the_others(
     later = begun + patience.REFUSED_S + PATIENCE_S
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert waiting.run(2, "/home/a", lambda: "read", lambda late: None) == "read"
+
+
+def test_a_user_whose_mounts_hang_for_ever_does_not_hold_up_the_others_ever(
+    waiting: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "mount_of", lambda pid, path: path)
+    monkeypatch.setattr(patience, "effective_user_of", {2: 1000, 3: 1001}.get)
+    monkeypatch.setattr(patience, "REFUSED_S", 0.0)  # each is long after the one before
+    hanging = Hanging()
+    for number in range(2 * patience.MOST_HANGING):
+        with pytest.raises(TimeoutError):
+            waiting.run(2, f"/fuse/{number}", hanging.work, hanging.discarded.append)
+    assert waiting.run(3, "/usr/a", lambda: "read", lambda late: None) == "read"
+    hanging.let_go.set()
+    wait_until(lambda: not waiting._hanging)
+    assert waiting.run(2, "/home/a", lambda: "read", lambda late: None) == "read"
+
+
+def test_a_descriptor_that_comes_as_patience_ends_is_not_lost(
+    waiting: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class JustEnded(patience.Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            done = super().result()
+            if timeout is not None:
+                raise TimeoutError
+            return done
+
+    monkeypatch.setattr(patience, "Future", JustEnded)
+    assert run(waiting) == "read /somewhere/file"
