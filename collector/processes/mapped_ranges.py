@@ -39,11 +39,10 @@ class MappedRange(NamedTuple):
 _ANYBODY = -1
 
 
-class _Reported(NamedTuple):
-    """What the kernel reports of a part of a file, and the effective user of the process that maps it; _ANYBODY for a
-    file of root. The same means the same part."""
+class _PartKey(NamedTuple):
+    """What the kernel reports of a part of a file, and for whom it is the same part."""
 
-    user: int | None
+    user: int | None  # the effective one of the process that maps it; _ANYBODY for a file of root
     build_id: bytes
     path: str
     offset: int
@@ -66,7 +65,7 @@ class MappedRangeReader:
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
-        self._parts: dict[_Reported, _FilePart] = {}
+        self._parts: dict[_PartKey, _FilePart] = {}
 
     def read(self, pid: int, before: Iterable[MappedRange] = ()) -> list[MappedRange]:
         """Returns what the process has mapped now; [] if it has no memory of its own, or none any more.
@@ -90,12 +89,11 @@ class MappedRangeReader:
         """Returns the range of an event. A loader first maps the whole file, then puts data over parts of it; such a
         range ends with the segment that holds code."""
         start, offset = event.start, event.offset
-        user: int | None = _ANYBODY
-        reported = _Reported(user, event.build_id, event.path, offset, event.end - start)
-        part = self._parts.get(reported)
+        key = _PartKey(_ANYBODY, event.build_id, event.path, offset, event.end - start)
+        part, user = self._parts.get(key), None
         if part is None and event.build_id:
             user = effective_user_of(pid)
-            part = self._parts.get(reported._replace(user=user))
+            part = self._parts.get(key._replace(user=user))
         if part is not None:
             entry = MapsEntry(pid, start, event.end, 0, 0, part.path, part.deleted)
             self._files.note_mapped(part.identity, entry)
@@ -110,8 +108,7 @@ class MappedRangeReader:
             if len(self._parts) >= MAX_PARTS:
                 self._parts.clear()
             vaddr = start + mapped_range.bias & _MASK
-            whose = reported if identity.owner == ROOT else reported._replace(user=user)
-            self._parts[whose] = _FilePart(
+            self._parts[key if identity.owner == ROOT else key._replace(user=user)] = _FilePart(
                 identity, mapped_range.file, entry.path, entry.deleted, vaddr, mapped_range.end - start
             )
         return mapped_range
