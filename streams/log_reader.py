@@ -32,8 +32,8 @@ def log_range(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
 def committed_in_log(offset: int, low: int, high: int) -> int:
     """Returns a committed offset as one of the log [low, high); 0 where nothing was committed (`offset` is negative).
 
-    A log that ends before it was made anew, and lies ahead as a whole. If it lacks its first messages, it is an old log
-    of which Kafka has lost the last messages: then only what comes is ahead.
+    If the log ends before that offset, its topic was made anew, and all of it is ahead; unless it lacks its first
+    messages: then it is the old log, of which Kafka has lost the last messages, and only what will come is ahead.
     """
     if offset <= high:
         return max(offset, 0)

@@ -33,7 +33,7 @@ STOP_S = 3.0
 """How long an orderly stop may take. Then the process ends, and unacknowledged messages are processed again."""
 _LOOK_S = 0.2
 _FETCH_S = 2.0
-"""How long messages wait while a file comes from the symbol store: all partitions do. pyarrow would wait 100 s for a
+"""How long the messages of all partitions wait while a file comes from the symbol store. pyarrow would wait 100 s for a
 store that does not answer."""
 
 

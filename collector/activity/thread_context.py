@@ -27,10 +27,8 @@ from collector.processes.process import Process
 LINKED_S = 2.0
 """A file is linked within this time after it was mapped."""
 
-_FIRST_PAUSE_S, _LAST_PAUSE_S = (
-    0.005,
-    30.0,
-)  # between looks at a process that cannot be read; each is twice the one before
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.005, 30.0
+"""Between looks at a process that cannot be read; each is twice the one before."""
 _MAX_WARNINGS = 1000
 
 log = logging.getLogger(__name__)

@@ -33,6 +33,7 @@ from icestream.v1.common_pb2 import Mapping
 MAX_FILES = 8192
 MAX_COPIES = 16  # of files with one build ID
 _LONGER = 5
+"""So many times as long, a file may be read that keeps no other one from being identified."""
 T = TypeVar("T")
 
 

@@ -40,9 +40,10 @@ def user_of(pid: int) -> int | None:
 
 
 def effective_user_of(pid: int) -> int | None:
-    """The effective user ID of a process, ten times as fast. None if it ended."""
+    """The effective user ID of a process, ten times as fast as `user_of`. None if it ended."""
     try:
-        return os.stat(f"/proc/{pid}").st_uid  # of this folder, whatever the process may not be asked (proc(5))
+        # The files in this folder belong to root if the process may not be dumped, but the folder never does (proc(5)).
+        return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
 

@@ -131,10 +131,8 @@ class Sender:
         return datagram
 
     def _give_up(self, datagram: Datagram) -> None:
-        if (
-            datagram.intervals or datagram.spans
-        ):  # first: who reads in the status that activity is lost finds why in the log
-            self._warn()
+        if datagram.intervals or datagram.spans:
+            self._warn()  # first: who reads in the status that activity is lost finds why in the log
         self.dropped += datagram.intervals
         self.dropped_spans += datagram.spans
         self._unreported += datagram.intervals + datagram.dropped
