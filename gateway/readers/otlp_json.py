@@ -8,13 +8,13 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.errors import Refused, bad_profile, bad_spans, unsupported
-from gateway.readers.valid_texts import load_object, valid
+from gateway.readers.valid_texts import load_object
 
 _IDS = frozenset(
     {"traceId", "spanId", "parentSpanId", "profileId", "trace_id", "span_id", "parent_span_id", "profile_id"}
 )
 _NO_ID = b"?"
-"""Stands for an ID that is not in hex: as long as none is, so that it is refused with its span only."""
+"""Stands for an ID that is not in hex. No ID is one byte long, so only its span is refused."""
 _OLD = ("sample", "locationIndices", "stringTable")
 """Fields that profiles had before opentelemetry-proto 1.9."""
 
@@ -38,12 +38,10 @@ def parse_spans(body: bytes) -> TracesData:
 
 
 def _with_base64(value: Any) -> Any:
-    """Returns the JSON with IDs as protobuf's JSON has bytes, and with valid texts."""
-    if isinstance(value, str):
-        return valid(value)
+    """Returns the JSON with IDs as protobuf's JSON has bytes."""
     if isinstance(value, dict):
         return {
-            valid(name): _id(one) if name in _IDS and isinstance(one, str) else _with_base64(one)
+            name: _id(one) if name in _IDS and isinstance(one, str) else _with_base64(one)
             for name, one in value.items()
         }
     return [_with_base64(one) for one in value] if isinstance(value, list) else value

@@ -23,9 +23,7 @@ def parse_push(body: bytes, is_json: bool) -> PushRequest:
     try:
         if not is_json:
             return valid_texts.parse(PushRequest, body)
-        return json_format.ParseDict(
-            valid_texts.valid_json(valid_texts.load_object(body)), PushRequest(), ignore_unknown_fields=True
-        )
+        return json_format.ParseDict(valid_texts.load_object(body), PushRequest(), ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, TypeError, RecursionError) as error:
         raise bad_profile(f"no PushRequest: {error}") from None
 
@@ -33,7 +31,7 @@ def parse_push(body: bytes, is_json: bool) -> PushRequest:
 def parse_write_raw(body: bytes) -> PushRequest:
     """Parca's WriteRawRequest in JSON, whose labels are one level deeper. Raises Refused."""
     try:
-        data = valid_texts.valid_json(valid_texts.load_object(body))
+        data = valid_texts.load_object(body)
         request = PushRequest()
         for one in data.get("series", []):
             series = request.series.add()

@@ -10,7 +10,7 @@ from gateway.profile_types import ValueType
 from gateway.readers.folded import weighted_profile
 from gateway.readers.location_table import SentLine, sent_line
 from gateway.readers.pprof import Source
-from gateway.readers.valid_texts import load_json, valid
+from gateway.readers.valid_texts import load_json
 from gateway.sent_profile import SentProfile
 from icestream.messages.raw import MAX_DEPTH
 
@@ -26,9 +26,7 @@ def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile
     try:
         file: Any = load_json(data)
         lines = (
-            sent_line(
-                valid(str(frame["name"])), valid(str(frame.get("file") or "")), int(frame.get("line") or 0), 0, dropped
-            )
+            sent_line(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0, dropped)
             for frame in file["shared"]["frames"]
         )
         frames: dict[int, SentLine] = dict(enumerate(lines))

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REPLACEMENT = "\ufffd"
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -28,34 +28,28 @@ def parse(kind: type[MessageT], data: bytes) -> MessageT:
         return kind.FromString(_repaired(cast(Descriptor, kind.DESCRIPTOR), data))
 
 
-def valid(text: str) -> str:
-    """Returns a text of JSON, where one half of a pair of surrogates may stand alone, with U+FFFD instead of it."""
-    return text if text.isascii() else _SURROGATE.sub(_REPLACEMENT, text)
-
-
 def load_json(data: bytes) -> Any:
-    """Returns JSON, whose texts may be invalid. Raises ValueError and RecursionError."""
-    try:
-        return json.loads(data)
-    except UnicodeDecodeError:
-        return json.loads(data.decode(errors="replace"))
+    """Returns JSON in whose texts U+FFFD stands for what is invalid. Raises ValueError and RecursionError."""
+    text = data.decode(json.detect_encoding(data), errors="replace")
+    loaded = json.loads(text)
+    return _without_surrogates(loaded) if _ESCAPED_SURROGATE.search(text) else loaded
 
 
 def load_object(data: bytes) -> dict[str, Any]:
-    """Returns an object of JSON, whose texts may be invalid. Raises ValueError and RecursionError."""
+    """As `load_json`. Raises ValueError also for JSON that is no object."""
     loaded = load_json(data)
     if not isinstance(loaded, dict):  # protobuf takes a list for an object without fields
         raise ValueError(f"expected an object, got {type(loaded).__name__}")
     return loaded
 
 
-def valid_json(value: Any) -> Any:
-    """Returns what was loaded from JSON with valid texts."""
+def _without_surrogates(value: Any) -> Any:
+    """Replaces halves of pairs of surrogates, which JSON may have alone."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {valid(name): valid_json(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [valid_json(one) for one in value]
-    return valid(value) if isinstance(value, str) else value
+        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
+    return [_without_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
 def _repaired(kind: Descriptor, data: bytes) -> bytes:
@@ -73,9 +67,22 @@ def _repair(message: Message, kind: Descriptor) -> None:
             value[:] = map(_utf_8, value)
         elif field.type == FieldDescriptor.TYPE_STRING:
             setattr(message, field.name, _utf_8(value))
-        elif field.message_type is not None:
+        elif field.message_type is not None and _has_texts(field.message_type):
             for one in value if field.is_repeated else (value,):
                 _repair(one, field.message_type)
+
+
+@cache
+def _has_texts(kind: Descriptor) -> bool:
+    """Whether messages of a type, or messages in them, may have texts."""
+    seen: set[Descriptor] = set()
+    left = [kind]
+    while left:
+        seen.add(one := left.pop())
+        if any(field.type == FieldDescriptor.TYPE_STRING for field in one.fields):
+            return True
+        left += {field.message_type for field in one.fields} - seen - {None}
+    return False
 
 
 def _utf_8(text: bytes) -> bytes:

@@ -3,7 +3,6 @@
 import asyncio
 import glob
 import itertools
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from gateway import metrics
 from gateway.labels import to_labels
+from gateway.readers.valid_texts import load_json
 from gateway.scrape.config import parse_groups
 from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import REFRESH_S, DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
@@ -136,7 +136,7 @@ class Discovery:
 def _of_json(data: bytes, url: str) -> tuple[TargetGroup, ...]:
     """Raises SettingError."""
     try:
-        groups = parse_groups(json.loads(data), url)
+        groups = parse_groups(load_json(data), url)
     except SettingError:
         raise
     except (ValueError, RecursionError) as error:

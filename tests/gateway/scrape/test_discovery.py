@@ -143,6 +143,8 @@ def test_what_a_server_cannot_say_now_is_what_it_said_before(tmp_path: Path, cap
             assert f"{served.url}/ is read again" in info
         answers[0] = b'[{"targets": null, "labels": null}, {"targets": ["shop-2:6060"]}]'  # as Go writes no targets
         assert set(one.targets()) == {"shop-2:6060"}
+        answers[0] = rb'[{"targets": ["shop-2:6060"], "labels": {"zone": "a\ud83d"}}]'  # half of an emoji
+        assert one.targets()["shop-2:6060"]["zone"] == "a\ufffd"
         answers[0] = b"[]"
         assert one.targets() == {}
 
