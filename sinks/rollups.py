@@ -107,14 +107,17 @@ class Rollups:
         self._clients.discard()
 
     def step(self, stop: threading.Event, now_unix_s: int | None = None) -> None:
-        """Builds the buckets that are due now, newest first, and drops samples that are too old.
+        """Builds the buckets that are due now, newest first, and drops samples that are too old. Does nothing while the
+        time is not known.
 
         Raises MigrationError and the client's errors.
         """
+        now = self._now() if now_unix_s is None else now_unix_s
+        if now is None:  # so it is not known either which buckets have ended, and which builds were killed
+            return
         client = self._clients.get()
         cluster = check(client, self._clients.dsn)
-        now = self._now() if now_unix_s is None else now_unix_s
-        ages = Ages.at(client, int(now), cluster) if now is not None else Ages(int(time.time()), 0, 0)
+        ages = Ages.at(client, int(now), cluster)
         samples = rows_of_days(client, cluster, "samples")
         traced = rows_of_days(client, cluster, "activity", "entry_spans")
         has_operations = traced or operation_tables.has_span_names(client)
@@ -127,7 +130,7 @@ class Rollups:
                     self._step_level(level, rows, ages, cluster, stop)
                 except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
                     self._failed(error)
-            if self._request_days > 0 and now is not None and not cluster.name:
+            if self._request_days > 0 and not cluster.name:
                 self._thin_requests(ages.now, stop)
         finally:  # also where nothing can be built because the disk is full
             if ages.samples_went:

@@ -55,7 +55,8 @@ def test_samples_stay_and_rollups_are_not_final_while_they_are_young_by_kafkas_t
         for _ in range(3):
             Rollups(clients, PATIENCE_S, now=clock.now).step(threading.Event())
 
-    step()  # no message was read yet
+    step()
+    assert client.query("SELECT count() FROM rollup_builds").result_rows == [(0,)]
     clock.note(now * 1000)
     step()
     assert client.query("SELECT count() FROM samples").result_rows == [(5,)]
