@@ -92,11 +92,8 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     tables = _Tables(client)
     if new and days is None:
         days = DEFAULT_DAYS
-    if days is not None:
-        for table, expiry in _BY_AGE.items():
-            tables.drop_after(table, expiry.since, expiry.days(days))
-    else:  # an earlier version dropped them by another time
-        tables.drop_after("batches", _BY_AGE["batches"].since, tables.kept_days("batches"))
+    for table, expiry in _BY_AGE.items():  # also without `days`: an earlier version went by another time of the row
+        tables.drop_after(table, expiry.since, tables.kept_days(table) if days is None else expiry.days(days))
     kept = tables.kept_days("activity") if days is None else days
     for table in _OF_ACTIVITY:  # which a migration may just have made
         tables.drop_after(table, "day", kept + 2 if kept else 0)
