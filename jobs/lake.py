@@ -65,8 +65,8 @@ def restore(lake: JobLake, staging: Staging, protected: Collection[HostMinute], 
     wrong: set[HostMinute] = set()
     for name in _KINDS:
         stored, expected = sums(_stored(lake, staging, name, recomputed), name), sums(_staged(staging, name), name)
-        differing = {part.minute for part in stored.keys() | expected.keys() if stored.get(part) != expected.get(part)}
-        wrong |= differing & {part.minute for part in expected}
+        differing = {group.minute for group, _ in stored.items() ^ expected.items()}
+        wrong |= differing & {group.minute for group in expected}
     wrong -= set(protected)
     if not dry_run:
         minutes = Pairs(wrong)

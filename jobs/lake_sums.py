@@ -13,33 +13,31 @@ MINUTE_S = 60
 Sums = tuple[int, ...]
 
 
-class Part(NamedTuple):
-    """What is compared: the samples of a profile type, or the activity of an operation, in a minute of a host."""
+class Group(NamedTuple):
+    """The samples of a profile type, or the activity of an operation, in a minute of a host."""
 
     host_id: str
     start_unix_s: int
-    of: str
+    name: str
+    """The profile type or the operation."""
 
     @property
     def minute(self) -> HostMinute:
         return HostMinute(self.host_id, self.start_unix_s)
 
 
-def sums(portions: Iterator[pa.Table], name: str) -> dict[Part, Sums]:
-    """Returns the sums of each part: of samples `count` and `value`; of activity the number of rows, `thread_cpu_ns`,
+def sums(portions: Iterator[pa.Table], name: str) -> dict[Group, Sums]:
+    """Returns the sums of each group: of samples `count` and `value`; of activity the number of rows, `thread_cpu_ns`,
     and a checksum of `entry_span_id`."""
-    found: dict[Part, Sums] = {}
-    keys = ["host", "minute", "of"]
+    found: dict[Group, Sums] = {}
     for rows in portions:
-        of, summed = _of_samples(rows) if name == "samples" else _of_activity(rows)
-        table = pa.table(
-            {"host": rows["host_id"].cast(pa.string()), "minute": pa.array(minutes_of(name, rows)), "of": of} | summed
-        )
-        grouped = table.group_by(keys).aggregate([(column, "sum") for column in summed])
+        names, summed = _of_samples(rows) if name == "samples" else _of_activity(rows)
+        keys = {"host": rows["host_id"].cast(pa.string()), "minute": pa.array(minutes_of(name, rows)), "name": names}
+        grouped = pa.table(keys | summed).group_by(list(keys)).aggregate([(column, "sum") for column in summed])
         columns = [*keys, *(f"{column}_sum" for column in summed)]
-        for host_id, start_unix_s, group, *more in zip(*(grouped[c].to_pylist() for c in columns), strict=True):
-            part = Part(host_id, start_unix_s, group)
-            found[part] = tuple(map(sum, zip(found.get(part, (0,) * len(more)), more, strict=True)))
+        for host_id, start_unix_s, of, *more in zip(*(grouped[c].to_pylist() for c in columns), strict=True):
+            group = Group(host_id, start_unix_s, of)
+            found[group] = tuple(map(sum, zip(found.get(group, (0,) * len(more)), more, strict=True)))
     return found
 
 
