@@ -13,8 +13,8 @@ MAX_NAME = 100
 _WORD = re.compile(r"\W", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OURS = {"service_name": "service", "hostname": "host", "operation": "span_name"}
-"""Labels of other tools -> the labels of docs/labels.md that they are. In selectors, `operation` is what is known of a
-sample's span, and else this label, so a label of that name could not be selected."""
+"""Labels of other tools -> the labels of docs/labels.md that they are. A selector with `operation` asks for the
+operation of samples, which `span_name` tells, so a label `operation` could not be selected."""
 _HOST_IDS = ("host_id", "host", "instance", "pod", "service")
 """The first of these labels that a profile has is the host ID of its batches: it spreads them over the partitions."""
 

@@ -45,7 +45,7 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
     It sends one request at a time. With several, Kafka may refuse the first one, because a new partition is not ready
     yet, and take the second. When the first comes again, Kafka takes it for a duplicate: it is acknowledged, and lost.
 
-    It does not log lost connections, because it may rest for hours without being polled. The consumer beside it does.
+    It does not log lost connections: it may rest for hours without being polled, and lines would wait in memory.
     """
     return Producer(
         client_config(settings)
