@@ -182,7 +182,7 @@ async function answerOf(route, parameters, signal) {
   });
   if (response.ok && body) return body;
   if (response.ok)
-    throw new ApiError("The answer of the query API is broken off, or not its own.", "Refresh to ask again. A proxy may have answered.");
+    throw new ApiError("The answer is incomplete, or not one of the query API.", "Refresh to ask again. A proxy may have answered.");
   const { message, hint } = body?.error ?? {};
   throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint);
 }

@@ -95,7 +95,7 @@ def test_an_answer_that_is_not_the_apis_is_not_said_to_be_right(page: Page, body
     page.js("window.fetch = async () => new Response(arguments[0])", body)
     page.click("#reload")
     page.settle()
-    assert page.find("#problem strong").text == "The answer of the query API is broken off, or not its own."
+    assert page.find("#problem strong").text == "The answer is incomplete, or not one of the query API."
 
 
 def test_the_time_range_is_chosen_from_the_usual_ones_or_typed(page: Page) -> None:
