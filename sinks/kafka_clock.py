@@ -35,7 +35,7 @@ class KafkaClock:
         if own - kafkas > _WARN_S and not self._warned:
             self._warned = True
             log.warning(
-                "the clock of this machine is %.1f days ahead of the newest message read from Kafka: old rows and files"
+                "the newest message read from Kafka is %.1f days old by the clock of this machine: old rows and files"
                 " are deleted by Kafka's time",
                 (own - kafkas) / 86_400,
             )

@@ -81,7 +81,7 @@ def _has_texts(kind: Descriptor) -> bool:
         seen.add(one := left.pop())
         if any(field.type == FieldDescriptor.TYPE_STRING for field in one.fields):
             return True
-        left += {field.message_type for field in one.fields} - seen - {None}
+        left += [of for field in one.fields if (of := field.message_type) is not None and of not in seen]
     return False
 
 
