@@ -167,11 +167,7 @@ class FileCache:
         if held is not None:
             return held
         entry = self._entries.get(key)  # without the lock: whoever has it may wait for the thread that runs this
-        if entry is None:
-            return None
-        with suppress(OSError):
-            return self._more_patience.run(entry.pid, entry.path, lambda: _open_identified(entry, key), _close)
-        return None
+        return None if entry is None else _open_patiently(self._more_patience, entry, key)
 
     def patiently(self, key: str, work: Callable[[], T], longer: bool = False) -> T:
         """Returns what `work` returns, which opens the file with that key and reads it. Raises TimeoutError if its file
@@ -202,14 +198,9 @@ class FileCache:
         return self._vdso
 
     def _hold(self, entry: MapsEntry, key: str) -> None:
-        def opened() -> int:
-            descriptor = _open_identified(entry, key)
-            if descriptor is None:
-                raise FileNotFoundError(entry.path)
-            return descriptor
-
-        with suppress(OSError):
-            self._held.keep(key, self._patience.run(entry.pid, entry.path, opened, os.close), entry.pid)
+        descriptor = _open_patiently(self._patience, entry, key)
+        if descriptor is not None:
+            self._held.keep(key, descriptor, entry.pid)
 
     def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
         known = self._reported.get(reported, [])
@@ -295,6 +286,13 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
             return descriptor
         os.close(descriptor)
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
+
+
+def _open_patiently(patience: Patience, entry: MapsEntry, key: str) -> int | None:
+    """Opens the file of an entry; None if it is not the one with that key, or its file system does not answer."""
+    with suppress(OSError):
+        return patience.run(entry.pid, entry.path, lambda: _open_identified(entry, key), _close)
+    return None
 
 
 def _close(descriptor: int | None) -> None:

@@ -2,10 +2,10 @@
 
 Where a network file system or a disk does not answer, opening or reading a file waits in the kernel, and no signal ends
 that. Then one thread waits there until there is an answer, and meanwhile files of that mount are not looked at: each
-mount that hangs costs one thread, and the others lose GIVE_UP_S once. A user can make mounts that hang as often as he
-likes (FUSE). So after MOST_HANGS of them, no file of that user's processes is looked at for a while, nor as long as
-they hang. The threads are daemons, because the end of the process must not wait for them; those of concurrent.futures
-are none.
+mount that hangs costs one thread, and the others lose GIVE_UP_S once. A user can make any number of mounts that hang
+(FUSE). So after MOST_HANGS of them, no file of that user's processes is looked at for a while, nor as long as they
+hang. The threads are daemons, because the end of the process must not wait for them; those of concurrent.futures are
+none.
 """
 
 import logging
