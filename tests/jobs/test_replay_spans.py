@@ -1,37 +1,26 @@
 """Replay of spans that were reported several times: the last report stays, as the tables keep it."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clickhouse_connect.driver.client import Client
 from deltalake import DeltaTable
 
 from icestream.topics import ACTIVITY
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId
-from jobs.lake_rows import JobLake
 from jobs.replay import replay
 from jobs.time_range import SLICE_NS
-from tests.jobs.stored import T0, Stored, make_stored
-from tests.jobs.test_lake import to_lake
+from tests.jobs.stored import T0, Stored
+from tests.jobs.test_lake import stored, to_lake
 from tests.sinks.engine import client, clients, empty
 
-__all__ = ["client", "clients", "empty"]
+__all__ = ["client", "clients", "empty", "stored"]
 
 pytestmark = pytest.mark.pipeline
 
 DAY = T0 + 15 * 10**9
 NEXT_SLICE = DAY + SLICE_NS
 ERROR, OK = 2, 1
-
-
-@pytest.fixture
-def stored(client: Client, tmp_path: Path) -> Stored:
-    stored = make_stored(client, tmp_path)
-    stored.lake = JobLake(str(tmp_path / "lake"), lambda: None)
-    to_lake(stored, stored.outputs)
-    return stored
 
 
 def report(stored: Stored, operation: str, status: int, start: int = DAY, by: str = "app") -> None:
