@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 
@@ -174,16 +174,16 @@ def test_a_span_left_on_another_thread_than_it_was_entered_on_leaves_neither_in_
 
 
 def test_generators_that_take_turns_leave_the_thread_in_the_span_that_is_open() -> None:
-    def piece(trace_id: str) -> Iterator[None]:
+    def piece(trace_id: str) -> Generator[None, None, None]:
         with tracing.span(trace_id):
             yield
 
     one, other = piece(TRACE), piece(OTHER)
     next(one)
     next(other)
-    one.close()  # type: ignore[attr-defined]
+    one.close()
     assert trace_of_thread() == OTHER
-    other.close()  # type: ignore[attr-defined]
+    other.close()
     assert trace_of_thread() == ""
     assert by_hand() == OTHER
     assert trace_of_thread() == ""
