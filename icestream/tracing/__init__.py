@@ -12,6 +12,6 @@ on this host: intervals in which a thread worked for a trace, with the CPU time 
 """
 
 from icestream.tracing.lifecycle import Status, start, status, stop
-from icestream.tracing.span import span
+from icestream.tracing.span import Span, span
 
-__all__ = ["Status", "span", "start", "status", "stop"]
+__all__ = ["Span", "Status", "span", "start", "status", "stop"]

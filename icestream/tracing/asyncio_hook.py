@@ -22,7 +22,7 @@ def _no_loop() -> object:
     return None
 
 
-_running_loop: Callable[[], object] = _no_loop
+running_loop: Callable[[], object] = _no_loop
 _followed_loops: tuple[type, ...] = (object,)
 _undo: list[Callable[[], None]] = []
 _modules = sys.modules
@@ -33,7 +33,7 @@ def install() -> None:
     items of thread pools; and, where they are installed, uvloop's `call_soon` and `call_soon_threadsafe`, and anyio's
     `to_thread.run_sync`.
     """
-    global _running_loop, _followed_loops
+    global running_loop, _followed_loops
     import asyncio
     import asyncio.base_events
     import asyncio.events
@@ -41,7 +41,7 @@ def install() -> None:
 
     if _undo:
         return
-    _running_loop, _followed_loops = asyncio._get_running_loop, (asyncio.base_events.BaseEventLoop,)
+    running_loop, _followed_loops = asyncio._get_running_loop, (asyncio.base_events.BaseEventLoop,)
     _patch(asyncio.events.Handle, "_run", _run_in_context)
     _patch(concurrent.futures.thread._WorkItem, "run", _leave_ended)
     try:
@@ -72,7 +72,7 @@ def uninstall() -> None:
 
 def followed() -> bool:
     """Returns False if the calling thread runs an event loop that is not followed: trio's, or one of asyncio's kind."""
-    loop = _running_loop()
+    loop = running_loop()
     if loop is not None:
         return isinstance(loop, _followed_loops)
     trio = _modules.get("trio.lowlevel")

@@ -75,9 +75,9 @@ def _fitting(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd
 def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:
     rows = _rows(columns.context)
     entries, operations = zip(*map(_request, rows), strict=True) if rows else ((), ())
-    traces, span_ids, parents, names, starts, ends, flags = zip(*spans, strict=True) if spans else ((),) * 7
+    records, parents, names, starts, ends, flags = zip(*spans, strict=True) if spans else ((),) * 6
     name_rows = _rows([*names, *filter(None, operations)])
-    texts = [name.encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
+    texts = [str(name)[:MOST_NAME_BYTES].encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
     parts = (
         HEADER.pack(
             MAGIC, VERSION, 0, pid, len(rows), len(columns.tid), len(spans), len(texts),
@@ -97,8 +97,8 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
         b"".join(context.record[:16] for context in rows),
         b"".join(context.record[16:24] for context in rows),
         b"".join(entries),
-        b"".join(traces),
-        b"".join(span_ids),
+        b"".join(record[:16] for record in records),
+        b"".join(record[16:24] for record in records),
         b"".join(parent or bytes(8) for parent in parents),
         service,
         b"".join(texts),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.span import MOST_NAME
 from icestream.tracing.threads import ENTRY, ERROR, Context, Thread, context_of_task, limits, this_thread, unless_ended
 
 if TYPE_CHECKING:
@@ -24,24 +23,27 @@ _ENTRY = "_icestream_entry"
 class _SpanContext(Context):
     """Frameworks rename the entry span when they have found the route. A span may be attached in many places."""
 
-    __slots__ = ("entry", "span")
+    __slots__ = ("entry_span", "span")
 
     def __init__(self, record: bytes, span: Any) -> None:
-        entry = _entry_of(span)
-        super().__init__(record, b"" if entry is None else entry.context.span_id.to_bytes(8, "big"))
+        super().__init__(record)
         self.span = span
-        self.entry = entry
+        self.entry_span = _entry_of(span)
         """None: not known, because the request is not sampled here."""
 
     @property
     def ended(self) -> bool:
-        if self.entry is None:
+        if self.entry_span is None:
             return super().ended
-        return not (self.entry.is_recording() or self.span.is_recording())
+        return not (self.entry_span.is_recording() or self.span.is_recording())
+
+    @property
+    def entry_span_id(self) -> bytes:
+        return b"" if self.entry_span is None else self.entry_span.context.span_id.to_bytes(8, "big")
 
     @property
     def operation(self) -> str:
-        return "" if self.entry is None else str(self.entry.name)[:MOST_NAME]
+        return "" if self.entry_span is None else str(self.entry_span.name)
 
 
 class Token:
@@ -182,10 +184,9 @@ def _processor() -> Any:
             parent = span.parent.span_id.to_bytes(8, "big") if span.parent is not None else b""
             this_thread().end_span(
                 (
-                    context.trace_id.to_bytes(16, "big"),
-                    context.span_id.to_bytes(8, "big"),
+                    (context.trace_id << 64 | context.span_id).to_bytes(24, "big"),
                     parent,
-                    str(span.name)[:MOST_NAME],
+                    str(span.name),
                     start,
                     end,
                     (ENTRY if _entry_of(span) is span else 0) | (0 if span.status.is_ok else ERROR),

@@ -23,23 +23,27 @@ _T = TypeVar("_T")
 class Context:
     """What a thread works for: one span of a request."""
 
-    __slots__ = ("entry_name", "entry_span_id", "open", "outermost", "record")
+    __slots__ = ("entry", "open", "outermost", "record")
 
-    def __init__(self, record: bytes, entry_span_id: bytes = b"", entry_name: str = "") -> None:
+    def __init__(self, record: bytes) -> None:
         self.record = record
         """What profilers read (record.py): 16 bytes of the trace ID, 8 of the span ID, 4 more."""
-        self.entry_span_id = entry_span_id
-        """The first span of the request in this process; b"": not known."""
-        self.entry_name = entry_name
+        self.entry: Context | None = None
+        """The context of the first span of the request in this process; None: it is this one."""
         self.outermost: Context | None = None
         """The context of the request that this one is within; None: it is within no other one."""
         self.open = True
         """Whether its span was entered and not left."""
 
     @property
+    def entry_span_id(self) -> bytes:
+        """ID of the entry span; b"": not known."""
+        return self.record[16:24] if self.entry is None else self.entry.entry_span_id
+
+    @property
     def operation(self) -> str:
         """Name of the entry span when its activity is sent; "": not known."""
-        return self.entry_name
+        return "" if self.entry is None else self.entry.operation
 
     @property
     def ended(self) -> bool:
@@ -58,8 +62,8 @@ def unless_ended(context: "Context | None") -> "Context | None":
 Open = tuple[Context, int, int]
 """Context, monotonic clock and thread CPU clock at its start."""
 
-SpanEnd = tuple[bytes, bytes, bytes, str, int, int, int]
-"""Trace ID, span ID, parent's span ID (b"": none), name, start and end in ns of the monotonic clock, flags."""
+SpanEnd = tuple[bytes, bytes, str, int, int, int]
+"""Record (24 bytes or more), parent's span ID (b"": none), name, start and end in ns of the monotonic clock, flags."""
 ENTRY, ERROR = 1, 2
 """Flags of a span: it is an entry span; it ended with an error."""
 
@@ -167,14 +171,15 @@ class Thread:
         self.opened = _SWITCHING
         slot = self.slot
         try:
-            slot.value = None
-            now, cpu = _monotonic_ns(), _thread_time_ns()
-            if opened is not None:
+            if opened is None:
+                now, cpu = _monotonic_ns(), _thread_time_ns()
+            else:
+                slot.value = None
+                now, cpu = _monotonic_ns(), _thread_time_ns()
                 rows = self.rows
                 length = len(rows)
                 if length < limits.rows:
-                    left, start, start_cpu = opened
-                    rows += left, start, start_cpu, now, cpu
+                    rows += opened + (now, cpu)  # noqa: RUF005 - cheaper than unpacking it
                     if length == limits.wake:
                         registry.wake()
                 elif limits.rows:

@@ -58,7 +58,7 @@ def _on_thread(share: range, thread_cpu_ns: int, finished: "queue.SimpleQueue[Re
         finished.put(_request(span, "thread", took))
 
 
-def _request(span: tracing.span, by: str, took_ns: int) -> Request:
+def _request(span: tracing.Span, by: str, took_ns: int) -> Request:
     return Request(span.trace_id, span.name, by, threading.get_native_id(), took_ns, time.thread_time_ns())
 
 

@@ -142,7 +142,7 @@ def test_a_task_that_outlives_its_request_works_for_none_except_in_spans_of_its_
 def test_spans_that_follow_each_other_do_not_keep_those_before_them() -> None:
     def spans() -> int:
         gc.collect()
-        return sum(isinstance(each, tracing.span) for each in gc.get_objects())
+        return sum(isinstance(each, tracing.Span) for each in gc.get_objects())
 
     async def main() -> None:
         done = asyncio.Event()

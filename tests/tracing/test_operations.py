@@ -45,8 +45,15 @@ def test_spans_by_hand_belong_to_the_first_one_of_their_trace(started: Listener)
     assert named == {"GET /a": "GET /a", "render": "", "another trace": "another trace"}
 
 
+def test_a_span_by_hand_may_get_its_name_when_the_route_is_known(started: Listener) -> None:
+    with tracing.span(TRACE, name="HTTP") as entry, tracing.span(TRACE, name="route"):
+        entry.name = "GET /a"
+        burn(1)
+    assert set(operations(started).values()) == {(entry.span_id, "GET /a")}
+
+
 def test_tasks_and_threads_with_a_copied_context_stay_in_the_request(started: Listener) -> None:
-    inner: list[tracing.span] = []
+    inner: list[tracing.Span] = []
 
     def work() -> None:
         with tracing.span(TRACE, name="in a thread") as span:
