@@ -20,6 +20,7 @@ from jobs.time_range import HostMinute, TimeRange, within
 from sinks import rollup_changes
 from sinks.clickhouse import SETTINGS
 from sinks.cluster import (
+    DICTIONARIES,
     ON_EVERY_HOST,
     ONE_SERVER,
     Cluster,
@@ -85,7 +86,7 @@ class Staging:
             self._make(self.table(name), _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog"))
 
     def _make(self, table: str, definition: str) -> None:
-        self.client.command(f"CREATE TABLE {table} {definition}")
+        self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
         self._made.append(table)
 
     def insert(self, name: str, rows: pa.Table) -> None:

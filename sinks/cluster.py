@@ -47,6 +47,9 @@ ON_EVERY_HOST: dict[str, int | str] = {"distributed_ddl_output_mode": "throw"}
 ON_EACH_SHARD: dict[str, int | str] = {"parallel_distributed_insert_select": 2}
 """INSERT ... SELECT from one Distributed table to another inserts on each shard what it selects there."""
 
+DICTIONARIES: dict[str, int | str] = {"allow_suspicious_low_cardinality_types": 1}
+"""Allows a table with dictionaries of numbers, as `samples` has for stacks and threads."""
+
 ACROSS_SHARDS: dict[str, int | str] = GLOBAL | {"parallel_distributed_insert_select": 0}
 """INSERT ... SELECT from one Distributed table to another sums up the rows of all shards together."""
 
@@ -131,7 +134,7 @@ def distribute(client: Client, cluster: Cluster) -> None:
     """Makes the Distributed tables that are missing, or that lack columns. They hold no rows."""
     if cluster.local:
         for statement in distributed_tables(client, cluster):
-            client.command(statement)
+            client.command(statement, settings=DICTIONARIES)
 
 
 def distributed_tables(client: Client, cluster: Cluster) -> list[str]:

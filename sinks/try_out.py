@@ -8,6 +8,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.query import arrow_buffer
 
 from sinks import stored_batches
+from sinks.cluster import DICTIONARIES
 from sinks.tables.activity import ActivityTables
 from sinks.tables.arrow import concat
 from sinks.tables.samples import SampleTables, series_table
@@ -53,7 +54,7 @@ def drop_in_clickhouse(client: Client, table: str, rows: pa.Table) -> None:
         ).result_rows
         text = ", ".join(f"`{name}` {kind}" for name, kind in columns).replace("\\", "\\\\").replace("'", "\\'")
         names, data = arrow_buffer(rows)
-        client.raw_insert(f"FUNCTION null('{text}')", names, data, {"async_insert": 0}, "Arrow")
+        client.raw_insert(f"FUNCTION null('{text}')", names, data, DICTIONARIES | {"async_insert": 0}, "Arrow")
     except DatabaseError as error:
         if getattr(error, "code", None) in _OF_VALUES:
             raise

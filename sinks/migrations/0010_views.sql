@@ -2,11 +2,13 @@
 -- SELECT * FROM function_cpu(start = '2026-01-31 12:00:00', end = '2026-01-31 13:00:00')
 
 -- The stacks of the samples in the range, with the newest names of their functions, root first. Inlined functions come
--- after the function that they are in; a location without symbols is module+0xaddress.
+-- after the function that they are in; a location without symbols is module+0xaddress. IDs are plain numbers, of which
+-- anybody can make a table.
+-- formerly 61ea1588fabb488f1edbc71f8a932f561d30c40b23640a16e8c7c365801e4efa
 CREATE VIEW IF NOT EXISTS stacks AS
 WITH RECURSIVE walk AS
 (
-    SELECT DISTINCT stack_id, stack_id AS node_id, 0 AS height FROM samples
+    SELECT DISTINCT CAST(samples.stack_id AS UInt64) AS stack_id, stack_id AS node_id, 0 AS height FROM samples
     WHERE time >= {start:DateTime64(3, 'UTC')} AND time < {end:DateTime64(3, 'UTC')} AND stack_id != 0
     UNION ALL
     SELECT walk.stack_id AS stack_id, nodes.parent_id AS node_id, walk.height + 1 AS height
@@ -31,12 +33,14 @@ GROUP BY stack_id
 SETTINGS max_recursive_cte_evaluation_depth = 5000;
 
 -- Samples with what they refer to.
+-- formerly 5ba1d7c56d289636685f8b20e01c0d433142c6d4c45029b9af98998d135b3df5
 CREATE VIEW IF NOT EXISTS profile_samples AS
 SELECT samples.time AS time, toString(samples.profile_type) AS profile_type, toString(samples.service) AS service,
-    toString(samples.host_id) AS host_id, labelled.labels AS labels, samples.pid AS pid, samples.tid AS tid,
+    toString(samples.host_id) AS host_id, labelled.labels AS labels, samples.pid AS pid,
+    CAST(samples.tid AS UInt32) AS tid,
     if(samples.trace_id = toFixedString('', 16), '', lower(hex(samples.trace_id))) AS trace_id,
     if(samples.span_id = toFixedString('', 8), '', lower(hex(samples.span_id))) AS span_id,
-    samples.stack_id AS stack_id, samples.count AS count, samples.value AS value,
+    CAST(samples.stack_id AS UInt64) AS stack_id, samples.count AS count, samples.value AS value,
     multiIf(samples.stack_id = 0, ['[no stack]'], empty(named.functions), ['[unresolved stack]'], named.functions) AS functions
 FROM samples
 LEFT JOIN (SELECT series_id, any(labels) AS labels FROM series GROUP BY series_id) AS labelled

@@ -14,7 +14,7 @@ from api.settings import ApiSettings
 from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
-from sinks.cluster import Cluster, distributed_tables
+from sinks.cluster import DICTIONARIES, Cluster, distributed_tables
 from sinks.migrate import MigrationError, migrate
 from sinks.retention import drop_unused_locations, set_retention
 from sinks.settings import RollupDays
@@ -76,7 +76,7 @@ def make(clients: Clients) -> list[str]:
     """Returns the names of the Distributed tables that it made, and what rows go to shards by."""
     made = []
     for statement in distributed_tables(clients.get(), HALVES):
-        clients.get().command(statement.replace(" ON CLUSTER 'halves'", ""))
+        clients.get().command(statement.replace(" ON CLUSTER 'halves'", ""), settings=DICTIONARIES)
         made.append(statement.rpartition(", 'profiles_local', ")[2].rstrip(")").replace(", cityHash64(", " by "))
     return made
 

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from icestream.clickhouse import Clients, connect
-from sinks.cluster import Cluster, distributed_tables
+from sinks.cluster import DICTIONARIES, Cluster, distributed_tables
 from sinks.migrate import migrate
 
 _FILTERS = "additional_table_filters"
@@ -66,7 +66,7 @@ class Shards(OnCluster):
         self.slots = {}  # table -> the shard of a row, 1 or 2
         all_shards = connect(engine, database=database)
         for statement in distributed_tables(all_shards, cluster):
-            all_shards.command(_ON_CLUSTER.sub("", statement))
+            all_shards.command(_ON_CLUSTER.sub("", statement), settings=DICTIONARIES)
             if match := _SHARDED.search(statement):
                 self.slots[match[1]] = f"1 + cityHash64({match[2]}) % 2"
         super().__init__(engine, database, cluster, settings={_FILTERS: self._filters(cluster, "shardNum()")})
