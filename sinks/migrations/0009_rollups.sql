@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS service_stack_hours
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
     service      LowCardinality(String) CODEC(ZSTD(1)),
-    start_time   DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    start_time   LowCardinality(DateTime('UTC')) CODEC(ZSTD(1)),
     stack_id     UInt64 CODEC(ZSTD(1)),
     count        Int64 CODEC(T64, ZSTD(1)),
     value        Int64 CODEC(GCD, ZSTD(1)),

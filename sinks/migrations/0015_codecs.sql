@@ -4,11 +4,10 @@
 ALTER TABLE samples
     MODIFY COLUMN batch_sequence CODEC(Delta, T64, ZSTD(1));
 
+-- formerly bf4fc1c99ce2657952a01b9b9d19741f60077324d4bccfe59d67634e30ead83c
 ALTER TABLE service_stack_hours
-    MODIFY COLUMN start_time CODEC(GCD, T64('bit'), ZSTD(1)),
     MODIFY COLUMN count CODEC(ZSTD(3)),
-    MODIFY COLUMN value CODEC(GCD, ZSTD(3)),
-    MODIFY COLUMN build CODEC(ZSTD(1));
+    MODIFY COLUMN value CODEC(GCD, ZSTD(3));
 
 ALTER TABLE service_stack_days
     MODIFY COLUMN stack_id CODEC(ZSTD(3)),

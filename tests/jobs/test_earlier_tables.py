@@ -25,8 +25,15 @@ __all__ = ["client", "clients", "empty"]
 pytestmark = pytest.mark.pipeline
 
 SETTING = "allow_suspicious_low_cardinality_types = 1"
+_HOURS = "ALTER TABLE service_stack_hours\n"
+_SUMS = "    MODIFY COLUMN count CODEC(ZSTD(3)),\n    MODIFY COLUMN value CODEC(GCD, ZSTD(3))"
 NOW_AND_EARLIER = {
+    f"{_HOURS}{_SUMS}": (
+        f"{_HOURS}    MODIFY COLUMN start_time CODEC(GCD, T64('bit'), ZSTD(1)),\n{_SUMS},\n"
+        "    MODIFY COLUMN build CODEC(ZSTD(1))"
+    ),
     "LowCardinality(UInt64) CODEC(ZSTD(1))\n)": "UInt64 CODEC(Delta, ZSTD(1))\n)",
+    "LowCardinality(DateTime('UTC')) CODEC(ZSTD(1))": "DateTime('UTC') CODEC(Delta, ZSTD(1))",
     "LowCardinality(UInt32)": "UInt32",
     "LowCardinality(UInt64)": "UInt64",
     f", {SETTING}": "",
