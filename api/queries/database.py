@@ -29,9 +29,9 @@ _BAD_REGEX = 427
 _BAD_ARGUMENTS = 36  # replaceRegexpOne of a bad regular expression (api/queries/conditions.py)
 _BUSY = 202
 _FEW_CPUS = 4
-_ONE_LEVEL = ", group_by_two_level_threshold = 0"
-"""Else, from 100,000 groups on, ClickHouse merges those of its threads in parallel, and answers in 256 small blocks.
-That takes longer than few threads gain: sums of 200,000 stacks take 120 ms instead of 90. The limit by bytes (50 MB)
+_ONE_LEVEL = ", group_by_two_level_threshold = 0, group_by_two_level_threshold_bytes = 250000000"
+"""Else, from 100,000 groups or 50 MB on, ClickHouse merges those of its threads in parallel, and answers in 256 small
+blocks. That takes longer than few threads gain: sums of 200,000 stacks take 140 ms instead of 110. A limit by bytes
 stays, because only such groups can go to a disk when memory runs out."""
 _NO_TABLE = {60: "a table is missing", 81: "the database is missing", 47: "a column is missing"}
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from api.array_types import Depths, Rows, Values
 from api.tree.levels import levels, rows_above, stable_order
+from api.tree.row_sums import row_sums, runs_of_all, used_rows
 
 
 @dataclass(frozen=True)
@@ -61,21 +62,19 @@ def to_graph(nodes: Nodes, rows: Rows) -> Graph:
 
 def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree). Returns also the row in the tree of each node."""
-    is_root = np.zeros(len(tree.parent), bool)
-    is_root[0] = True
-    rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, is_root)])
+    runs = runs_of_all(tree.depth, leaves)
+    if runs is None:
+        is_root = np.zeros(len(tree.parent), bool)
+        is_root[0] = True
+        rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, is_root)])
+    else:
+        rows = used_rows(tree.parent, runs, leaves)
     rows = rows[stable_order(tree.depth[rows])]
     depth = tree.depth[rows]
     new_row = np.zeros(len(tree.parent), np.int32)
     new_row[rows] = np.arange(len(rows), dtype=np.int32)
     parent = new_row[tree.parent[rows]]
-    self_values = np.zeros((len(values), len(rows)), np.int64)
-    for side, side_values in zip(self_values, values, strict=True):
-        np.add.at(side, new_row[leaves], side_values)
-    total_values = self_values.copy()
-    for start, end in reversed(levels(depth)[1:]):
-        for side in total_values:
-            np.add.at(side, parent[start:end], side[start:end].copy())  # of an overlapping array, numpy copies all
+    self_values, total_values = row_sums(parent, levels(depth), new_row[leaves], values)
     return Nodes(parent, tree.function[rows], depth, self_values, total_values), rows
 
 

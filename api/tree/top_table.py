@@ -9,6 +9,7 @@ from api.array_types import Rows, Values
 from api.tree.distinct import distinct_numbers
 from api.tree.graph import Graph, Tree, sum_up, to_graph
 from api.tree.levels import depth_first_intervals, stable_order
+from api.tree.row_sums import row_sums, runs_of_all, used_rows
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,10 @@ class TopTable:
 
     def without(self, groups: npt.ArrayLike) -> "TopTable":
         """The rows of all other groups."""
-        keep = ~np.isin(self.groups, groups)
+        return self.where(~np.isin(self.groups, groups))
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> "TopTable":
+        """These rows only."""
         return TopTable(self.groups[keep], self.flat[:, keep], self.cumulative[:, keep])
 
 
@@ -40,20 +44,40 @@ def top_table(graph: Graph, tree: Tree, root: int = 0) -> TopTable:
         self_values, total_values = self_values[:, rows], total_values[:, rows]
         groups, index = distinct_numbers(function[rows])
         repeats = _is_below_same_group(first[rows] - first[root], end[rows] - first[root], index)
+    return _summed(groups, index, repeats, self_values, total_values)
+
+
+def top_table_of(tree: Tree, leaves: Rows, values: Values) -> TopTable:
+    """Sums up `values` (sides, m) of `leaves` (m rows of the tree) over all functions."""
+    runs = runs_of_all(tree.depth, leaves)
+    if runs is not None and tree.repeats is not None:
+        rows = used_rows(tree.parent, runs, leaves)
+        if tree.repeats[rows].min() >= 0:  # rows that are not used may be unknown, and have no values
+            groups, index = distinct_numbers(tree.function)
+            of_all = _summed(groups, index, tree.repeats != 0, *row_sums(tree.parent, runs, leaves, values))
+            used = np.zeros(len(groups), bool)
+            used[index[rows]] = True
+            return of_all.where(used)
+    nodes, rows = sum_up(tree, leaves, values)
+    if tree.repeats is None or tree.repeats[rows].min() < 0:  # recursion can be found out in the order of a graph only
+        return top_table(to_graph(nodes, rows), tree)
+    return top_table(Graph(nodes.parent, nodes.function, nodes.self_values, nodes.total_values, rows), tree)
+
+
+def _summed(
+    groups: npt.NDArray[np.int64],
+    index: npt.NDArray[np.int64],
+    repeats: npt.NDArray[np.bool_],
+    self_values: Values,
+    total_values: Values,
+) -> TopTable:
+    """`index`: of each row in `groups`; `repeats`: whether a row of its group is above it."""
     flat, cumulative = np.zeros((2, len(self_values), len(groups)), np.int64)
     outermost = np.flatnonzero(~repeats)
     for side in range(len(flat)):
         np.add.at(flat[side], index, self_values[side])
         np.add.at(cumulative[side], index[outermost], total_values[side, outermost])
     return TopTable(groups, flat, cumulative)
-
-
-def top_table_of(tree: Tree, leaves: Rows, values: Values) -> TopTable:
-    """Sums up `values` (sides, m) of `leaves` (m rows of the tree) over all functions."""
-    nodes, rows = sum_up(tree, leaves, values)
-    if tree.repeats is None or tree.repeats[rows].min() < 0:  # recursion can be found out in the order of a graph only
-        return top_table(to_graph(nodes, rows), tree)
-    return top_table(Graph(nodes.parent, nodes.function, nodes.self_values, nodes.total_values, rows), tree)
 
 
 def _repeats(graph: Graph, tree: Tree, group: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:

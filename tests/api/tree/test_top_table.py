@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,3 +58,9 @@ def test_recursion_counts_once_in_a_tree_that_grows_between_questions(questions:
         forgetful = replace(tree, repeats=None)
         assert as_dict(top_table(graph, forgetful)) == expected(stacks)
         assert as_dict(top_table_of(forgetful, rows, values)) == expected(stacks)
+        with pytest.MonkeyPatch.context() as patch:  # as where leaves are few
+            patch.setattr("api.tree.row_sums._SHARE", 0)
+            assert as_dict(top_table_of(tree, rows, values)) == expected(stacks)
+            few = build_graph(tree, rows, values)
+        for name in ("parent", "function", "self_values", "total_values", "tree_row"):
+            assert np.array_equal(getattr(few, name), getattr(graph, name))
