@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS trace_samples
     time         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     pid          UInt32 CODEC(ZSTD(1)),
     tid          LowCardinality(UInt32) CODEC(ZSTD(1)),
-    stack_id     UInt64 CODEC(ZSTD(1)),
+    stack_id     UInt64 CODEC(ZSTD(3)),
     count        Int32 CODEC(ZSTD(1)),
     value        Int64 CODEC(ZSTD(1))
 )

@@ -43,7 +43,8 @@ PARTITION BY toYYYYMM(start_time)
 ORDER BY (profile_type, service, start_time, stack_id, series_id)
 SETTINGS allow_suspicious_low_cardinality_types = 1;
 
--- Graphs of services and of everything, over days: a twentieth of the rows.
+-- Graphs of services and of everything, over days: a twentieth of the rows. A stack of a week has adjacent rows.
+-- formerly 22b0b76b2820031ebaa1da78ffeb0293c3afedb4c41355afdcaa919c2ad7d9ec
 CREATE TABLE IF NOT EXISTS service_stack_days
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
@@ -56,7 +57,7 @@ CREATE TABLE IF NOT EXISTS service_stack_days
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(start_time)
-ORDER BY (profile_type, service, start_time, stack_id);
+ORDER BY (profile_type, service, toMonday(start_time), stack_id, start_time);
 
 -- Graphs of services and of everything, over hours. A stack of a day has adjacent rows, so its ID takes no space.
 -- formerly 33f8339722db4d2b41402c7d976b1b831f98f6b093c6bcdc74e7b7260cec3b6e
