@@ -52,7 +52,8 @@ def _datagram(
         [row[3] for row in rows],
         [tid] * len(rows),
     )
-    (only,) = datagrams(service, pid or os.getpid(), columns, [(*span, False) for span in spans or []], dropped)
+    ends = [(trace_id + span_id, *others, 0) for trace_id, span_id, *others in spans or []]
+    (only,) = datagrams(service, pid or os.getpid(), columns, ends, dropped)
     return only.content
 
 

@@ -12,6 +12,7 @@ import pytest
 from collector.activity.activity_batch import finish, split
 from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
+from icestream import tracing
 from icestream.messages.activity import STATUSES, ActivityColumns, decode_activity
 from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.tracing.datagram import Columns, datagrams
@@ -25,8 +26,15 @@ TRACE = bytes(range(1, 17))
 OFFSET_NS = 1_700_000_000 * 10**9
 
 
-def context(span: int, entry: int, operation: str) -> Context:
-    return Context(TRACE + span.to_bytes(8, "big") + b"\x01\x01\x00\x00", entry.to_bytes(8, "big"), operation)
+def record(span: int) -> bytes:
+    return TRACE + span.to_bytes(8, "big") + b"\x01\x01\x00\x00"
+
+
+def context(span: int, operation: str, within: Context | None = None) -> Context:
+    """A span's context; `within`: that of the entry span, if it is another one."""
+    made = tracing.span(TRACE.hex(), f"{span:016x}", operation)
+    made.entry = within
+    return made
 
 
 def datagram(contexts: list[Context], spans: list[SpanEnd], now: int = NOW, service: bytes = b"shop") -> bytes:
@@ -58,13 +66,14 @@ def batch(receiver: ActivityReceiver, *contents: bytes) -> ActivityColumns:
 
 def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiver: ActivityReceiver) -> None:
     now = time.monotonic_ns() - 10**6
-    entry: SpanEnd = (TRACE, (1).to_bytes(8, "big"), b"", "GET /a", now - 9, now, ENTRY | ERROR)
-    inner: SpanEnd = (TRACE, (2).to_bytes(8, "big"), (1).to_bytes(8, "big"), "render", now - 9, now, ERROR)
-    fine: SpanEnd = (TRACE, (3).to_bytes(8, "big"), (1).to_bytes(8, "big"), "load", now - 9, now, 0)
+    entry: SpanEnd = (record(1), b"", "GET /a", now - 9, now, ENTRY | ERROR)
+    inner: SpanEnd = (record(2), (1).to_bytes(8, "big"), "render", now - 9, now, ERROR)
+    fine: SpanEnd = (record(3), (1).to_bytes(8, "big"), "load", now - 9, now, 0)
+    renamed = context(1, "GET /a")
     read = batch(
         receiver,
-        datagram([context(1, 1, "GET"), Context(TRACE + bytes(7) + b"\x09")], [entry, inner, fine], now),
-        datagram([context(2, 1, "GET /a"), context(1, 1, "GET /a")], [], now),
+        datagram([context(1, "GET"), Context(TRACE + bytes(7) + b"\x09")], [entry, inner, fine], now),
+        datagram([context(2, "render", renamed), renamed], [], now),
     )
     found = {
         (int.from_bytes(ids[16:].tobytes(), "big"), int.from_bytes(entry_id.tobytes(), "big"), read.strings[operation])
@@ -114,7 +123,7 @@ def test_datagrams_of_version_1_are_read_and_have_no_operations() -> None:
 
 
 def test_an_operation_out_of_range_is_malformed() -> None:
-    content = datagram([context(1, 1, "GET")], [])
+    content = datagram([context(1, "GET")], [])
     at = 48 + 24 + 8
     assert struct.unpack_from("<I", content, at) == (0,)
     with pytest.raises(MalformedDatagram, match="row number"):
