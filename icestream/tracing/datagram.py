@@ -77,7 +77,7 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
     entries, operations = zip(*map(_request, rows), strict=True) if rows else ((), ())
     records, parents, names, starts, ends, flags = zip(*spans, strict=True) if spans else ((),) * 6
     name_rows = _rows([*names, *filter(None, operations)])
-    texts = [str(name)[:MOST_NAME_BYTES].encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
+    texts = [name.encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
     parts = (
         HEADER.pack(
             MAGIC, VERSION, 0, pid, len(rows), len(columns.tid), len(spans), len(texts),

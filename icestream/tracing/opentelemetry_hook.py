@@ -9,7 +9,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.threads import ENTRY, ERROR, Context, Thread, context_of_task, limits, this_thread, unless_ended
+from icestream.tracing.threads import (
+    ENTRY,
+    ERROR,
+    Context,
+    Thread,
+    context_of_task,
+    limits,
+    name_of,
+    this_thread,
+    unless_ended,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OtelContext
@@ -43,7 +53,7 @@ class _SpanContext(Context):
 
     @property
     def operation(self) -> str:
-        return "" if self.entry_span is None else str(self.entry_span.name)
+        return "" if self.entry_span is None else name_of(self.entry_span.name)
 
 
 class Token:
@@ -186,7 +196,7 @@ def _processor() -> Any:
                 (
                     (context.trace_id << 64 | context.span_id).to_bytes(24, "big"),
                     parent,
-                    str(span.name),
+                    name_of(span.name),
                     start,
                     end,
                     (ENTRY if _entry_of(span) is span else 0) | (0 if span.status.is_ok else ERROR),

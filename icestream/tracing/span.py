@@ -10,7 +10,18 @@ from types import TracebackType
 from typing import Self
 
 from icestream.tracing import asyncio_hook
-from icestream.tracing.threads import ENTRY, ERROR, Context, context_of_task, limits, local, this_thread, unless_ended
+from icestream.tracing.threads import (
+    ENTRY,
+    ERROR,
+    MOST_NAME,
+    Context,
+    context_of_task,
+    limits,
+    local,
+    name_of,
+    this_thread,
+    unless_ended,
+)
 
 _FLAGS = bytes.fromhex("01010000")
 _NO_TRACE, _NO_SPAN = 32 * "0", 16 * "0"
@@ -29,10 +40,19 @@ _ids = _span_ids()
 class Span(Context):
     """What `span` returns."""
 
-    __slots__ = ("_above", "_outer", "_parent", "_start", "name")
+    __slots__ = ("_above", "_name", "_outer", "_parent", "_start")
 
-    name: str
+    _name: str
     _parent: bytes
+
+    @property
+    def name(self) -> str:
+        """An application may set it. It is cut to MOST_NAME characters."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name_of(name)
 
     @property
     def trace_id(self) -> str:
@@ -47,7 +67,7 @@ class Span(Context):
     @property
     def operation(self) -> str:
         """The entry span's name."""
-        return self.name if self.entry is None else self.entry.operation
+        return self._name if self.entry is None else self.entry.operation
 
     def __enter__(self) -> Self:
         if limits.rows:
@@ -91,7 +111,7 @@ class Span(Context):
             flags |= ERROR
         spans = thread.spans  # as Thread.end_span, without a call
         if len(spans) < limits.spans:
-            spans.append((self.record, self._parent, self.name, self._start, end, flags))
+            spans.append((self.record, self._parent, self._name, self._start, end, flags))
         elif limits.spans:
             thread.dropped_spans += 1
 
@@ -126,7 +146,7 @@ def span(trace_id: str, span_id: str | None = None, name: str = "", parent_id: s
         record = trace + _identifier(span_id or "", _NO_SPAN, "span_id") + _FLAGS
     made = _new(Span)
     made.record = record
-    made.name = name if name.__class__ is str else str(name)  # applications pass None where they have no name
+    made._name = name if name.__class__ is str and len(name) <= MOST_NAME else name_of(name)
     made._parent = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
     made.entry = made.outermost = None
     made.open = False

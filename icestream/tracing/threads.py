@@ -73,6 +73,8 @@ MOST_INTERVALS = 20_000
 ALL_INTERVALS = 200_000
 MOST_SPANS = 10_000
 FEWEST = 100
+MOST_NAME = 256
+"""Characters of a name that are kept."""
 
 context_of_task: ContextVar[Context | None] = ContextVar("icestream_context", default=None)
 """The context that the running code belongs to; asyncio gives every task its own."""
@@ -100,6 +102,14 @@ class _Limits:
 
 
 limits = _Limits()
+
+
+def name_of(value: object) -> str:
+    """Returns what is kept of a name: a string that is safe to send, whatever the application gave.
+
+    Applications pass None where they have no name, for example. A slice is a `str`, never of a class derived from it.
+    """
+    return str(value)[:MOST_NAME]
 
 
 class Registry:
