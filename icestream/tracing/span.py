@@ -139,11 +139,12 @@ def span(trace_id: str, span_id: str | None = None, name: str = "", parent_id: s
             record = _from_hex(trace_id) + next(_ids)
         else:
             record = _from_hex(f"{trace_id}{span_id}01010000") if len(span_id) == 16 else b""
+        plain = len(record) == 28 and len(trace_id) == 32 and trace_id != _NO_TRACE and span_id != _NO_SPAN
     except (ValueError, TypeError):
-        record = b""
-    if len(record) != 28 or len(trace_id) != 32 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
-        trace = _identifier(trace_id, _NO_TRACE, "trace_id")  # this or the next raises
-        record = trace + _identifier(span_id or "", _NO_SPAN, "span_id") + _FLAGS
+        plain = False
+    if not plain:  # mostly wrong, but for example members of an enumeration of strings may be right
+        record = _identifier(trace_id, _NO_TRACE, "trace_id")
+        record += next(_ids) if span_id is None else _identifier(span_id, _NO_SPAN, "span_id") + _FLAGS
     made = _new(Span)
     made.record = record
     made._name = name if name.__class__ is str and len(name) <= MOST_NAME else name_of(name)

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import threading
 import time
+from enum import Enum
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -23,9 +26,28 @@ def test_a_span_id_that_is_none_is_refused_by_name(wrong: str) -> None:
         tracing.span(TRACE, wrong)
 
 
-def test_identifiers_of_a_wrong_type_are_refused() -> None:
-    with pytest.raises(ValueError, match="trace_id"):
-        tracing.span(7)  # type: ignore[arg-type]
+@pytest.mark.parametrize("wrong", [7, int("1" * 32), TRACE.encode(), bytes.fromhex(TRACE), None, [*TRACE], UUID(TRACE)])
+def test_a_trace_id_of_a_wrong_type_is_refused(wrong: Any) -> None:
+    for span_id in (None, "b7ad6b7169203331"):
+        with pytest.raises(ValueError, match="trace_id: expected 32 hexadecimal digits") as refused:
+            tracing.span(wrong, span_id)
+        assert repr(wrong)[:80] in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [0, int("1" * 16), b"", b"b7ad6b7169203331", False, []])
+def test_a_span_id_of_a_wrong_type_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="span_id: expected 16 hexadecimal digits") as refused:
+        tracing.span(TRACE, wrong)
+    assert repr(wrong) in str(refused.value)
+
+
+def test_identifiers_may_be_members_of_an_enumeration_and_have_upper_case_digits() -> None:
+    class Known(str, Enum):  # noqa: UP042 - an f-string shows its name, not its text
+        TRACE = "0AF7651916CD43DD8448EB211C80319C"
+        SPAN = "B7AD6B7169203331"
+
+    made = tracing.span(Known.TRACE, Known.SPAN)
+    assert (made.trace_id, made.span_id) == (TRACE, "b7ad6b7169203331")
 
 
 def test_span_ids_are_made_where_none_is_given() -> None:
