@@ -70,13 +70,15 @@ class Span(Context):
         return self._name if self.entry is None else self.entry.operation
 
     def __enter__(self) -> Self:
-        if limits.rows:
+        if limits.rows and not self.open:  # else it would be above itself
             above = self._above = context_of_task.get()
+            self.entry = self.outermost = None
             if above is not None and above.record[:16] == self.record[:16]:
-                self._parent = above.record[16:24]
-                self.entry = above.entry or above
-                if not above.ended:
-                    self.outermost = above.outermost or above
+                entry = above.entry or above
+                if entry is not self:  # used again in what it began
+                    self.entry, self._parent = entry, above.record[16:24]
+                    if not above.ended:
+                        self.outermost = above.outermost or above
             self.open = True
             context_of_task.set(self)
             thread = local.thread or this_thread()
@@ -139,17 +141,15 @@ def span(trace_id: str, span_id: str | None = None, name: str = "", parent_id: s
             record = _from_hex(trace_id) + next(_ids)
         else:
             record = _from_hex(f"{trace_id}{span_id}01010000") if len(span_id) == 16 else b""
-        plain = len(record) == 28 and len(trace_id) == 32 and trace_id != _NO_TRACE and span_id != _NO_SPAN
-    except (ValueError, TypeError):
-        plain = False
-    if not plain:  # mostly wrong, but for example members of an enumeration of strings may be right
+        if len(record) != 28 or len(trace_id) != 32 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
+            raise ValueError
+    except (ValueError, TypeError):  # mostly wrong, but for example members of an enumeration of strings may be right
         record = _identifier(trace_id, _NO_TRACE, "trace_id")
         record += next(_ids) if span_id is None else _identifier(span_id, _NO_SPAN, "span_id") + _FLAGS
     made = _new(Span)
     made.record = record
     made._name = name if name.__class__ is str and len(name) <= MOST_NAME else name_of(name)
     made._parent = b"" if parent_id is None else _identifier(parent_id, _NO_SPAN, "parent_id")
-    made.entry = made.outermost = None
     made.open = False
     return made
 

@@ -104,6 +104,53 @@ def test_names_longer_than_the_limit_are_cut(started: Listener) -> None:
     assert started.take().spans[0].name == "ü" * 128
 
 
+def test_entering_a_span_within_itself_does_nothing(started: Listener) -> None:
+    outer, inner = tracing.span(TRACE, name="outer"), tracing.span(TRACE, name="inner")
+    with outer, inner, outer, inner:
+        pass
+    with tracing.span(TRACE, name="next"):
+        pass
+    tracing.stop()
+    spans = started.take().spans
+    assert [(span.name, span.operation) for span in spans] == [("inner", ""), ("outer", "outer"), ("next", "next")]
+
+
+def test_a_span_that_is_used_again_belongs_to_where_it_is_entered(started: Listener) -> None:
+    again = tracing.span(TRACE, name="again")
+    with tracing.span(TRACE, name="request"), again:
+        pass
+    with again:
+        burned = burn(5)
+    tracing.stop()
+    heard = started.take()
+    assert [(span.name, span.operation) for span in heard.spans] == [
+        ("again", ""),
+        ("request", "request"),
+        ("again", "again"),
+    ]
+    assert heard.thread_cpu_ns(TRACE) >= burned
+
+
+def test_a_span_that_is_used_again_in_a_task_that_it_began_loses_no_activity(started: Listener) -> None:
+    async def outlives(ended: asyncio.Event, entry: tracing.Span) -> None:
+        await ended.wait()
+        with entry:
+            burn(5)
+
+    async def main() -> None:
+        ended, entry = asyncio.Event(), tracing.span(TRACE, name="entry")
+        with entry:
+            tasks = [asyncio.create_task(outlives(ended, entry))]
+            with tracing.span(TRACE):
+                tasks.append(asyncio.create_task(outlives(ended, entry)))
+        ended.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    tracing.stop()
+    assert [span.name for span in started.take().spans] == ["", "entry", "entry", "entry"]
+
+
 def test_before_start_and_after_stop_spans_do_nothing(listener: Listener) -> None:
     with tracing.span(TRACE, name="before"):
         tracing.start(service="tested", socket=listener.path)
