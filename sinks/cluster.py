@@ -48,7 +48,8 @@ ON_EACH_SHARD: dict[str, int | str] = {"parallel_distributed_insert_select": 2}
 """INSERT ... SELECT from one Distributed table to another inserts on each shard what it selects there."""
 
 DICTIONARIES: dict[str, int | str] = {"allow_suspicious_low_cardinality_types": 1}
-"""Allows a table with dictionaries of numbers, as `samples` has for stacks and threads."""
+"""Allows a table with dictionaries of numbers, as `samples` has for stacks and threads. Not every ClickHouse reads this
+in the SETTINGS of CREATE TABLE."""
 
 ACROSS_SHARDS: dict[str, int | str] = GLOBAL | {"parallel_distributed_insert_select": 0}
 """INSERT ... SELECT from one Distributed table to another sums up the rows of all shards together."""

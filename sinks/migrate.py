@@ -19,7 +19,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from sinks.cluster import INSERT_SETTINGS, Cluster, database_statements, distribute, on_cluster
+from sinks.cluster import DICTIONARIES, INSERT_SETTINGS, Cluster, database_statements, distribute, on_cluster
 
 FOLDER = Path(__file__).parent / "migrations"
 BREAKS = "-- breaks older parts"
@@ -84,7 +84,7 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
     for _, of_file in groupby(missing, lambda statement: statement.version):
         done = list(of_file)
         for statement in done:
-            client.command(on_cluster(statement.sql, target, tables))
+            client.command(on_cluster(statement.sql, target, tables), settings=DICTIONARIES)
         client.insert(
             "schema_migrations",
             [[one.version, one.name, one.number, one.checksum, one.breaks, target.name] for one in done],

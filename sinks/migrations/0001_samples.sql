@@ -24,4 +24,4 @@ PARTITION BY toDate(time)
 PRIMARY KEY (profile_type, service, toStartOfHour(time), series_id)
 ORDER BY (profile_type, service, toStartOfHour(time), series_id, time)
 -- ClickHouse remembers the tokens of the latest blocks, and drops a block that comes again (sinks/clickhouse.py).
-SETTINGS non_replicated_deduplication_window = 10000, allow_suspicious_low_cardinality_types = 1;
+SETTINGS non_replicated_deduplication_window = 10000;

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS trace_samples
 ENGINE = MergeTree
 PARTITION BY toDate(time)
 ORDER BY (trace_id, time)
-SETTINGS non_replicated_deduplication_window = 10000, allow_suspicious_low_cardinality_types = 1;
+SETTINGS non_replicated_deduplication_window = 10000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS trace_samples_view TO trace_samples AS
 SELECT trace_id, span_id, profile_type, service, series_id, host_id, time, pid, tid, stack_id, count, value

@@ -40,8 +40,7 @@ CREATE TABLE IF NOT EXISTS series_stack_days
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(start_time)
-ORDER BY (profile_type, service, start_time, stack_id, series_id)
-SETTINGS allow_suspicious_low_cardinality_types = 1;
+ORDER BY (profile_type, service, start_time, stack_id, series_id);
 
 -- Graphs of services and of everything, over days: a twentieth of the rows. A stack of a week has adjacent rows.
 -- formerly 22b0b76b2820031ebaa1da78ffeb0293c3afedb4c41355afdcaa919c2ad7d9ec
@@ -74,8 +73,7 @@ CREATE TABLE IF NOT EXISTS service_stack_hours
 ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
 PRIMARY KEY (profile_type, service, toDate(start_time), stack_id)
-ORDER BY (profile_type, service, toDate(start_time), stack_id, start_time)
-SETTINGS allow_suspicious_low_cardinality_types = 1;
+ORDER BY (profile_type, service, toDate(start_time), stack_id, start_time);
 
 -- Timelines by any label, in steps of whole hours.
 CREATE TABLE IF NOT EXISTS series_hours

@@ -24,7 +24,6 @@ __all__ = ["client", "clients", "empty"]
 
 pytestmark = pytest.mark.pipeline
 
-SETTING = "allow_suspicious_low_cardinality_types = 1"
 _HOURS = "ALTER TABLE service_stack_hours\n"
 _SUMS = "    MODIFY COLUMN count CODEC(ZSTD(3)),\n    MODIFY COLUMN value CODEC(GCD, ZSTD(3))"
 NOW_AND_EARLIER = {
@@ -39,8 +38,6 @@ NOW_AND_EARLIER = {
     "toMonday(start_time), stack_id, start_time)": "start_time, stack_id)",
     "LowCardinality(UInt32)": "UInt32",
     "LowCardinality(UInt64)": "UInt64",
-    f", {SETTING}": "",
-    f"\nSETTINGS {SETTING}": "",
     "CODEC(Delta, T64, ZSTD(1))": "CODEC(Delta, ZSTD(1))",
     "toStartOfHour(time), series_id)": "toStartOfHour(time), stack_id)",
     "toStartOfHour(time), series_id, time)": "toStartOfHour(time), stack_id, series_id, tid, time)",

@@ -167,6 +167,15 @@ def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_repli
     assert tables - {"schema_migrations"} == replicated
 
 
+def test_a_table_is_made_with_settings_of_tables_only(client: Client) -> None:
+    """ClickHouse before 25.5 may not read settings of queries there: 24.8 does not."""
+    of_tables = {name for (name,) in client.query("SELECT name FROM system.merge_tree_settings").result_rows}
+    makes_tables = [statement.sql for statement in statements() if "CREATE TABLE" in statement.sql]
+    used = {name for sql in makes_tables for name in re.findall(r"\b(\w+) = ", sql.partition("\nSETTINGS ")[2])}
+    assert "non_replicated_deduplication_window" in used
+    assert used <= of_tables
+
+
 def test_a_changed_migration_is_refused_a_changed_comment_is_not(empty: Clients, tmp_path: Path) -> None:
     migrate(empty.get())
     first = copy(tmp_path) / "0001_samples.sql"
