@@ -18,7 +18,7 @@ _LINES = re.MULTILINE | re.DOTALL
 ROOT = Path(__file__).parents[3]
 _PAGE = ROOT / "docs" / "storage.md"
 EMBEDDED = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)[0]
-_, NAMES_ONCE = re.findall(r"^```sql\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)
+_, NAMES_ONCE, OWN_TABLE = re.findall(r"^```sql\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)
 MAIN, HOT, OUTER = frame("main"), frame("hot"), Frame(("inlined", "outer"), 0x10)
 
 
@@ -57,6 +57,15 @@ def test_sums_of_functions_are_those_of_the_api(api: Api, client: Client) -> Non
     assert flat == {
         row["name"]: pytest.approx(row["flat"]) for row in top if row["flat"] and row["name"] != "[no stack]"
     }
+
+
+def test_a_table_of_ids_is_made_as_the_page_says(client: Client) -> None:
+    fill(client, [Sample((MAIN, HOT), 30), Sample((MAIN, HOT), 5), Sample((MAIN,), 10)])
+    client.command("DROP TABLE IF EXISTS sums_of_stacks")
+    client.command(OWN_TABLE.strip().rstrip(";"))
+    found = client.query("SELECT value, toTypeName(stack) FROM sums_of_stacks ORDER BY value").result_rows
+    client.command("DROP TABLE sums_of_stacks")
+    assert found == [(10, "UInt64"), (35, "UInt64")]
 
 
 def test_the_embedded_clickhouse_is_asked_for_own_samples_as_the_page_says(client: Client, tmp_path: Path) -> None:
