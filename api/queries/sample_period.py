@@ -6,7 +6,9 @@ from api.queries.conditions import Conditions, add_time
 from api.queries.database import Database, texts
 from api.queries.time_range import TimeRange
 
-_SAMPLES = 100
+_SAMPLES = 10_000
+"""Of each service: ClickHouse reads 8,192 rows at a time anyway. A hundred would be of one or two series, which are one
+after the other, and hosts have different periods."""
 _SERVICES = 50
 """For each query."""
 
@@ -16,7 +18,7 @@ def read_periods(
 ) -> dict[str, float]:
     """The longest period of some samples of each service in the range; services without samples are left out.
 
-    Reads the first samples that it finds, so the length of the range costs nothing. Raises ApiError.
+    Reads the first samples that it finds, so the length of the range costs little. Raises ApiError.
     """
     periods: dict[str, float] = {}
     for first in range(0, len(services), _SERVICES):
