@@ -47,6 +47,11 @@ SCRAPE_DISCOVERY_FAILING = Gauge(
     "Files, URLs and names of a job that cannot say now which targets they have",
     ["job"],
 )
+SCRAPE_INVALID_TARGETS = Gauge(
+    "icestream_gateway_scrape_invalid_targets",
+    "Targets and groups of targets of a job that are not scraped, because what a list says of them is invalid",
+    ["job"],
+)
 SCRAPE_LEFT_OUT = Gauge(
     "icestream_gateway_scrape_targets_left_out",
     "Targets of a job that are not scraped, because there are too many",

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gateway.profile_types import COUNT, ValueType
 from gateway.scrape.fields import Fields
@@ -18,20 +17,15 @@ from gateway.scrape.job import (
     DnsName,
     ProfilePath,
     ScrapeJob,
-    TargetGroup,
     TargetsUrl,
 )
 from gateway.scrape.known_fields import GLOBAL_ABOUT_METRICS, NOT_ABOUT_SCRAPING
-from icestream.relabel import is_name
+from gateway.scrape.target_groups import take_group, take_labels
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
 from icestream.yaml_file import load_yaml, shown
 
-MAX_TARGETS = 100_000
-"""The most targets in one list."""
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
-_ADDRESS = re.compile(r"(?:[^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\])(?::\d{1,5})?")
-
 
 _SOURCES = ("file_sd_configs", "http_sd_configs", "dns_sd_configs")
 
@@ -63,14 +57,6 @@ def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     return jobs
 
 
-def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:
-    """Makes a list of targets with labels into groups. Raises SettingError, whose message begins with `where`."""
-    groups = tuple(_group(one) for one in Fields({"groups": loaded}, where).groups("groups"))
-    if (targets := sum(len(group.targets) for group in groups)) > MAX_TARGETS:
-        raise SettingError(f"{where}: expected at most {MAX_TARGETS} targets, got {targets}")
-    return groups
-
-
 def _global(fields: Fields) -> tuple[_Global, list[str]]:
     """Returns the defaults of jobs, and which fields are left out."""
     interval_s = fields.seconds("scrape_interval", 15.0)
@@ -78,7 +64,7 @@ def _global(fields: Fields) -> tuple[_Global, list[str]]:
         interval_s=interval_s,
         timeout_s=fields.seconds("scrape_timeout", min(10.0, interval_s)),
         body_size_limit=fields.size("body_size_limit", 0),
-        labels=_labels(fields.group("external_labels")),
+        labels=take_labels(fields.group("external_labels")),
     )
     left_out = [f"global: {name}" for name in GLOBAL_ABOUT_METRICS if fields.take(name) is not None]
     fields.end()
@@ -100,7 +86,7 @@ def _job(fields: Fields, defaults: _Global) -> ScrapeJob:
         refresh_s=min(
             [one.seconds("refresh_interval", REFRESH_S) for kind in _SOURCES for one in sources[kind]] or [REFRESH_S]
         ),
-        groups=tuple(_group(one) for one in fields.groups("static_configs")),
+        groups=tuple(take_group(one) for one in fields.groups("static_configs")),
         files=tuple(file for one in sources["file_sd_configs"] for file in _files(one)),
         urls=tuple(_url(one) for one in sources["http_sd_configs"]),
         dns=tuple(name for one in sources["dns_sd_configs"] for name in _dns(one)),
@@ -151,24 +137,6 @@ def _parameters(given: Fields) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if given.has(SECONDS):
         raise SettingError(f"{given.where}: expected no seconds: scrape_interval is how long profiles with delta are")
     return tuple((name, tuple(given.texts(name, numbers=True))) for name in given.names())
-
-
-def _group(fields: Fields) -> TargetGroup:
-    targets = fields.texts("targets", empty=True)
-    for target in targets:
-        if not _ADDRESS.fullmatch(target):
-            raise SettingError(f"{fields.where}: targets: expected HOST:PORT or HOST, got {shown(target)}")
-    found = TargetGroup(tuple(targets), _labels(fields.group("labels")))
-    fields.end()
-    return found
-
-
-def _labels(given: Fields) -> tuple[tuple[str, str], ...]:
-    pairs = tuple((name, given.text(name)) for name in given.names())
-    for name, _ in pairs:
-        if not is_name(name):
-            raise SettingError(f"{given.where}: {name!r} is no label name")
-    return pairs
 
 
 def _files(fields: Fields) -> list[str]:

@@ -4,24 +4,26 @@ import asyncio
 import glob
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway import metrics
 from gateway.labels import to_labels
 from gateway.readers.valid_texts import load_json
-from gateway.scrape.config import parse_groups
 from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import REFRESH_S, DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
 from gateway.scrape.names import NotResolved, resolve
+from gateway.scrape.target_groups import TargetList, parse_list
 from icestream.messages.checks import Labels
 from icestream.relabel import apply_rules, lasting
 from icestream.settings import SettingError
-from icestream.yaml_file import load_yaml
+from icestream.yaml_file import load_yaml, shown
 
 _ANSWER_S = 10.0
 _LARGEST_LIST = 10_000_000
+_LOGGED = 10
+"""The most invalid targets that the log names at once."""
 
 _Source = str | TargetsUrl | DnsName
 """Who says which targets there are: a file, a server or a name."""
@@ -38,13 +40,15 @@ class Target:
 
 
 class Discovery:
-    """Finds the targets of one job. If a file, a server or a name cannot tell them now, its last ones count."""
+    """Finds the targets of one job. If a file, a server or a name cannot tell them now, its last ones count.
+    What is invalid in a list is left out."""
 
     def __init__(self, job: ScrapeJob) -> None:
         self._job = job
         self._client = HttpClient()
-        self._known: dict[_Source, tuple[TargetGroup, ...]] = {}
+        self._known: dict[_Source, TargetList] = {}
         self._failed: set[_Source] = set()
+        self._invalid: set[str] = set()
 
     async def close(self) -> None:
         await self._client.close()
@@ -56,22 +60,29 @@ class Discovery:
 
     async def targets(self) -> set[Target]:
         """Returns the targets after relabeling."""
-        found = await asyncio.gather(
-            asyncio.to_thread(self._of_files), *map(self._of_url, self._job.urls), *map(self._of_name, self._job.dns)
+        of_files, others = await asyncio.gather(
+            asyncio.to_thread(self._of_files),
+            asyncio.gather(*map(self._of_url, self._job.urls), *map(self._of_name, self._job.dns)),
         )
-        groups = itertools.chain(self._job.groups, *found)
-        return await asyncio.to_thread(lambda: set(_relabeled(self._job, groups)))
+        return await asyncio.to_thread(self._targets, [*of_files, *others])
 
-    async def _of_url(self, source: TargetsUrl) -> Sequence[TargetGroup]:
+    def _targets(self, lists: list[TargetList]) -> set[Target]:
+        invalid = set(itertools.chain(*(one.invalid for one in lists)))
+        groups = itertools.chain(self._job.groups, *(one.groups for one in lists))
+        targets = set(_relabeled(self._job, groups, invalid))
+        self._tell_invalid(invalid)
+        return targets
+
+    async def _of_url(self, source: TargetsUrl) -> TargetList:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 data = await self._list(source)
-            groups = await asyncio.to_thread(_of_json, data, source.url)
+            listed = await asyncio.to_thread(_of_json, data, source.url)
         except TimeoutError:
             return self._as_before(source, f"no complete answer within {_ANSWER_S:.1f} s")
         except (ScrapeError, SettingError) as error:
             return self._as_before(source, str(error))
-        return self._found(source, groups)
+        return self._found(source, listed)
 
     async def _list(self, source: TargetsUrl) -> bytes:
         headers = {
@@ -86,15 +97,15 @@ class Discovery:
                     raise ScrapeError("too_large", f"its list has more than {_LARGEST_LIST} bytes")
             return bytes(body)
 
-    async def _of_name(self, source: DnsName) -> Sequence[TargetGroup]:
+    async def _of_name(self, source: DnsName) -> TargetList:
         try:
             groups = await resolve(source, _ANSWER_S)
         except NotResolved as error:
             return self._as_before(source, str(error))
-        return self._found(source, groups)
+        return self._found(source, TargetList(groups))
 
-    def _of_files(self) -> list[TargetGroup]:
-        groups: list[TargetGroup] = []
+    def _of_files(self) -> list[TargetList]:
+        lists: list[TargetList] = []
         listed: set[_Source] = set(self._job.files)
         for pattern in self._job.files:
             files = sorted(glob.glob(pattern))
@@ -102,56 +113,70 @@ class Discovery:
             if not files:
                 self._as_before(pattern, "there is no such file, so it has no targets")
             elif pattern not in files:
-                self._found(pattern, ())
+                self._found(pattern, TargetList(()))
             for file in files:
                 try:
-                    groups += self._found(file, parse_groups(load_yaml(Path(file), "targets"), file))
+                    lists.append(self._found(file, parse_list(load_yaml(Path(file), "targets"), file)))
                 except SettingError as error:
-                    groups += self._as_before(file, str(error))
+                    lists.append(self._as_before(file, str(error)))
         self._failed.difference_update(
             [each for each in list(self._failed) if isinstance(each, str) and each not in listed]
         )
         self._count()
-        return groups
+        return lists
 
-    def _found(self, source: _Source, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:
-        self._known[source] = groups
+    def _found(self, source: _Source, listed: TargetList) -> TargetList:
+        self._known[source] = listed
         if source in self._failed:
             self._failed.discard(source)
             _log.info("scrape job %s: %s is read again", self._job.name, source)
         self._count()
-        return groups
+        return listed
 
-    def _as_before(self, source: _Source, why: str) -> tuple[TargetGroup, ...]:
+    def _as_before(self, source: _Source, why: str) -> TargetList:
         if source not in self._failed:
             self._failed.add(source)
             _log.warning("scrape job %s: %s: %s", self._job.name, source, why)
         self._count()
-        return self._known.get(source, ())
+        return self._known.get(source, TargetList(()))
 
     def _count(self) -> None:
         metrics.SCRAPE_DISCOVERY_FAILING.labels(self._job.name).set(len(self._failed))
 
+    def _tell_invalid(self, invalid: set[str]) -> None:
+        """Logs what was valid or unknown before."""
+        new = sorted(invalid - self._invalid)
+        for line in new[:_LOGGED]:
+            _log.warning("scrape job %s: left out: %s", self._job.name, line)
+        if len(new) > _LOGGED:
+            _log.warning("scrape job %s: left out: %d more that are invalid", self._job.name, len(new) - _LOGGED)
+        self._invalid = invalid
+        metrics.SCRAPE_INVALID_TARGETS.labels(self._job.name).set(len(invalid))
 
-def _of_json(data: bytes, url: str) -> tuple[TargetGroup, ...]:
+
+def _of_json(data: bytes, url: str) -> TargetList:
     """Raises SettingError."""
     try:
-        groups = parse_groups(load_json(data), url)
+        listed = parse_list(load_json(data), url)
     except SettingError:
         raise
     except (ValueError, RecursionError) as error:
         raise SettingError(f"expected a list of targets in JSON: {error}") from None
-    return tuple(replace(group, labels=(("__meta_url", url), *group.labels)) for group in groups)
+    groups = tuple(replace(group, labels=(("__meta_url", url), *group.labels)) for group in listed.groups)
+    return replace(listed, groups=groups)
 
 
-def _relabeled(job: ScrapeJob, groups: Iterable[TargetGroup]) -> Iterable[Target]:
+def _relabeled(job: ScrapeJob, groups: Iterable[TargetGroup], invalid: set[str]) -> Iterable[Target]:
+    """Adds to `invalid` what has no address after relabeling."""
     for group in groups:
         for address in group.targets:
             labels = labels_of_group(job, address, dict(group.labels))
             if not apply_rules(labels, job.rules):
                 continue
             scheme, address = labels.get("__scheme__", job.scheme), labels.get("__address__", "")
+            base = f"{scheme}://{address}"
             if not address or "/" in address or scheme not in ("http", "https"):
+                invalid.add(f"after relabeling: expected http(s)://HOST:PORT, got {shown(base)}")
                 continue
             own = {"service": job.name, "instance": address, **dict(job.external_labels), **lasting(labels)}
-            yield Target(f"{scheme}://{address}", to_labels(own.items()), parameters_of(job, labels))
+            yield Target(base, to_labels(own.items()), parameters_of(job, labels))

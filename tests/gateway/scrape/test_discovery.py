@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gateway import metrics
-from gateway.scrape.config import MAX_TARGETS, load_jobs, parse_groups
+from gateway.scrape.config import load_jobs
 from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.job import ScrapeJob
+from gateway.scrape.target_groups import MAX_TARGETS, parse_list
 from icestream.settings import SettingError
 from tests.gateway.scrape.name_server import NameServer, name_server
 from tests.gateway.scrape.servers import Certificates, Request, serving
@@ -299,11 +300,73 @@ def test_name_servers_that_do_not_answer_take_no_threads_from_others(
     assert asyncio.run(ask()) == set()
 
 
+MIXED = [
+    {"targets": ["shop-1:1", "http://shop-2:1", 5]},
+    {"targets": ["shop-3:1"], "labels": {"a-b": "c"}},
+    {"targets": ["shop-4:1"], "labels": {"zone": ["a"]}},
+    {"targets": ["shop-5:1"], "port": 7},
+    "shop-6:1",
+    {"targets": ["shop-7:1"], "labels": {"zone": "a"}},
+]
+LEFT_OUT = [
+    "'http://shop-2:1'",
+    "got 5",
+    "'a-b' is no label name",
+    "zone: expected text",
+    "no field 'port'",
+    "shop-6:1",
+]
+
+
+def invalid() -> float:
+    """Invalid targets of the job, by the metric."""
+    return float(metrics.SCRAPE_INVALID_TARGETS.labels("shop")._value.get())
+
+
+@pytest.mark.parametrize("from_server", [False, True])
+def test_what_is_invalid_in_a_list_is_left_out_alone_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, from_server: bool
+) -> None:
+    with serving(lambda request: request.answer((tmp_path / "list.json").read_bytes())) as served:
+        file = f"file_sd_configs: [{{files: ['{tmp_path}/list.json']}}]"
+        with asked(tmp_path, f"http_sd_configs: [{{url: '{served.url}/'}}]" if from_server else file) as one:
+            for listed in (MIXED, MIXED[::-1], [{"targets": ["shop-0:1"]}, *MIXED]):
+                (tmp_path / "list.json").write_text(json.dumps(listed))
+                assert one.targets().keys() >= {"shop-1:1", "shop-7:1"}
+                assert (invalid(), failing()) == (6, 0)
+            warnings = told_by(caplog)
+            (tmp_path / "list.json").write_text(json.dumps(MIXED[:1]))
+            assert (set(one.targets()), invalid()) == ({"shop-1:1"}, 2)
+            (tmp_path / "list.json").write_text(json.dumps(MIXED[-1:]))
+            assert (set(one.targets()), invalid()) == ({"shop-7:1"}, 0)
+    assert len(warnings) == len(LEFT_OUT)
+    assert [each for each in LEFT_OUT if not any(each in warning for warning in warnings)] == []
+    assert all((served.url if from_server else "list.json") in warning for warning in warnings)
+
+
+def test_the_log_names_a_few_of_very_many_invalid_targets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    targets = ["shop:1", *(f"shop/{number}" for number in range(1000))]
+    (tmp_path / "list.json").write_text(json.dumps([{"targets": targets}]))
+    with asked(tmp_path, f"file_sd_configs: [{{files: ['{tmp_path}/list.json']}}]") as one:
+        assert (set(one.targets()), invalid()) == ({"shop:1"}, 1000)
+    assert len(told_by(caplog)) == 11
+    assert "990 more" in caplog.text
+
+
+def test_a_target_without_an_address_after_relabeling_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rules = "[{source_labels: [__address__], regex: '(shop-2):.*', target_label: __address__, replacement: $1/debug}]"
+    with asked(tmp_path, f"static_configs: [{{targets: ['shop-1:1', 'shop-2:1']}}], relabel_configs: {rules}") as one:
+        for _ in range(2):
+            assert (set(one.targets()), invalid()) == ({"shop-1:1"}, 1)
+    assert len(told_by(caplog)) == 1
+    assert "got 'http://shop-2/debug'" in caplog.text
+
+
 def test_a_list_of_too_many_targets_is_refused() -> None:
     groups = [{"targets": ["shop:1"] * MAX_TARGETS}]
-    assert len(parse_groups(groups, "list")) == 1
+    assert len(parse_list(groups, "list").groups) == 1
     with pytest.raises(SettingError, match="list: expected at most 100000 targets, got 100001"):
-        parse_groups([*groups, {"targets": ["shop:2"]}], "list")
+        parse_list([*groups, {"targets": ["shop:2"]}], "list")
 
 
 def test_parameters_are_labels_that_rules_read_and_change(tmp_path: Path) -> None:
