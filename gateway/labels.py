@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from icestream.excess_labels import without_excess
 from icestream.messages.checks import MAX_ID, MAX_LABELS, Labels
 
 MAX_VALUE = 200
@@ -29,8 +30,8 @@ def label_name(name: str) -> str:
 
 def to_labels(pairs: Iterable[tuple[str, str]], dropped: Counter[str] | None = None) -> Labels:
     """Returns the labels of a series, without those that have no name, no value, or a name that begins with two
-    underscores. Of two labels with one name the later one counts. If there are too many, those whose names come first
-    in the alphabet are kept. Counts in `dropped` what is beyond the limits."""
+    underscores. Of two labels with one name the later one counts. If there are too many, those of docs/labels.md are
+    kept, and then those whose names come first in the alphabet. Counts in `dropped` what is beyond the limits."""
     found = {}
     counts = Counter[str]() if dropped is None else dropped
     for name, value in pairs:
@@ -42,7 +43,7 @@ def to_labels(pairs: Iterable[tuple[str, str]], dropped: Counter[str] | None = N
                 counts["label_names"] += 1
     if len(found) > MAX_LABELS:
         counts["excess_labels"] += len(found) - MAX_LABELS
-    return tuple(sorted(found.items())[:MAX_LABELS])
+    return tuple((name, found[name]) for name in without_excess(found, MAX_LABELS))
 
 
 def host_id(labels: Labels) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from icestream.excess_labels import without_excess
+
 MAX_VALUE = 1000
 MAX_LABELS = 64
 _MAX_INPUT = 16 << 10
@@ -63,8 +65,8 @@ def apply_rules(labels: dict[str, str], rules: Iterable[Rule]) -> bool:
 
 def lasting(labels: dict[str, str]) -> dict[str, str]:
     """Returns the labels that do not exist only for rules."""
-    names = [name for name in sorted(labels) if not name.startswith("__")]
-    return {name: labels[name][:MAX_VALUE] for name in names[:MAX_LABELS] if labels[name]}
+    names = [name for name, value in labels.items() if value and not name.startswith("__")]
+    return {name: labels[name][:MAX_VALUE] for name in without_excess(names, MAX_LABELS)}
 
 
 def _apply(rule: Rule, labels: dict[str, str]) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collector.labels.process_labels import LABELS
 from collector.labels.text import label_name
 from collector.settings import CollectorSettings, host_name
+from icestream.excess_labels import DESCRIBED
 from icestream.relabel import Rule
 from icestream.settings import SettingError
 
@@ -59,7 +59,7 @@ def _environment(text: str) -> dict[str, str]:
         label = label_name(name.lower())
         if "=" in name or "\0" in name or label.startswith("__"):
             raise SettingError(f"environment_labels: expected names of variables, NAME,NAME..., got {name!r}")
-        if label in LABELS or label in labels.values():
+        if label in DESCRIBED or label in labels.values():
             raise SettingError(
                 f"environment_labels: {name} would become the label {label}, which already exists; "
                 f"a relabeling rule can take it from {_VARIABLE}{name}"

@@ -22,12 +22,6 @@ RESOURCE_LABELS = {
     "service_instance_id": ("service.instance.id",),
     "deployment_environment": ("deployment.environment.name", "deployment.environment"),
 }
-LABELS = frozenset(
-    (
-        "cgroup", "comm", "container", "container_id", "container_runtime", "details", "executable", "host",
-        "namespace", "node", "pod", "pod_uid", "service", "span_name", "thread_name", "unit", *RESOURCE_LABELS,
-    )
-)  # fmt: skip
 _MAX_CGROUP = 1000
 
 

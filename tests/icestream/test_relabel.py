@@ -155,6 +155,13 @@ def test_what_rules_make_is_bounded() -> None:
     assert max(map(len, made.values())) == 1000
 
 
+def test_the_labels_that_are_described_stay_if_there_are_too_many() -> None:
+    labels = {"service": "shop", "span_name": "POST /pay", "__meta_pid": "7", "empty": ""}
+    made = relabel(labels | {f"a{i:03}": "v" for i in range(200)}, [])
+    assert made is not None
+    assert list(made) == [*(f"a{i:03}" for i in range(62)), "service", "span_name"]
+
+
 def test_it_is_known_what_rules_look_at() -> None:
     rules = parse_rules(
         [

@@ -12,11 +12,11 @@ from collector.labels.container import Containers
 from collector.labels.kubernetes import Pod, Pods, PodSource
 from collector.labels.label_config import LabelConfig, label_config
 from collector.labels.process_context import ContextReader
-from collector.labels.process_labels import LABELS
 from collector.labels.service_name import service_name
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.process import Process, read_process
 from collector.settings import CollectorSettings
+from icestream.excess_labels import DESCRIBED
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
 from tests.collector.labels.threads import CONTAINER, EXECUTABLE, Runtime, in_group, labels, of, python
@@ -285,7 +285,7 @@ def test_names_with_control_characters_or_broken_text_are_made_harmless() -> Non
 
 def test_every_label_is_documented() -> None:
     page = (ROOT / "docs/labels.md").read_text(encoding="utf-8")
-    assert not [label for label in sorted(LABELS) if f"| `{label}` |" not in page]
+    assert not [label for label in sorted(DESCRIBED) if f"| `{label}` |" not in page]
     code = (ROOT / "collector/labels/process_labels.py").read_text() + (
         ROOT / "collector/labels/thread_labels.py"
     ).read_text()

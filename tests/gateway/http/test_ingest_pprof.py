@@ -57,6 +57,16 @@ def test_what_is_acknowledged_is_in_kafka(http: TestClient, settings: GatewaySet
     assert batches[0].sample_count.tolist() == [3, 1]
 
 
+def test_the_labels_that_are_described_stay_if_there_are_too_many(gateway: Gateway) -> None:
+    described = {"pod": "shop-7", "host": "h", "span_name": "POST /pay"}
+    answer = push(gateway.http, profile().SerializeToString(), **described, **{f"a{i:03}": "v" for i in range(260)})
+    assert (answer.status_code, answer.json()["dropped"]) == (200, {"excess_labels": 8}), answer.text
+    ((labels,),) = [batch.series for batch in gateway.batches()]
+    assert dict(labels).items() >= {"service": "checkout", **described}.items()
+    assert [name for name, _ in labels if name.startswith("a")] == [f"a{i:03}" for i in range(252)]
+    assert list(labels) == sorted(labels)
+
+
 def test_the_name_of_a_profile_is_a_parameter(http: TestClient, settings: GatewaySettings) -> None:
     types = [("contentions", "count"), ("delay", "nanoseconds")]
     mutex = simple({("main",): (2, 500)}, types=types, period_type=("contentions", "count"))
