@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from gateway.settings import GatewaySettings
-from icestream.settings import SettingError
+from icestream.settings import SettingError, UnreadableFile
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Tls:
     """The certificate and its key, and whom clients must have theirs of. For any thread."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        """Raises SettingError, which names the file that cannot be used."""
+        """Raises SettingError, which names the file that cannot be used; UnreadableFile if it may be there later."""
         self._settings = settings
         self._loading = threading.Lock()
         self._problem = ""
@@ -94,7 +94,9 @@ class Tls:
         try:
             data = Path(file).read_bytes()
         except OSError as error:
-            raise SettingError(f"{name}: cannot read {file}: {error.strerror}") from None
+            raise UnreadableFile(f"{name}: cannot read {file}: {error.strerror}") from None
+        if not data:
+            raise UnreadableFile(f"{name}: {file} is empty")
         if f"{kind}-----".encode() not in data:
             raise SettingError(f"{name}: expected PEM with a {kind}, got something else in {file}")
         return data

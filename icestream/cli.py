@@ -18,12 +18,13 @@ from typing import Any
 
 from icestream import __version__
 from icestream.log_repeats import LimitRepeats
-from icestream.settings import SettingError, variable
+from icestream.settings import SettingError, UnreadableFile, variable
 from icestream.standard_output import OutputError, standard_output
 
 GROUP = "icestream.commands"
 WRONG_USAGE = 2
-"""The exit code for arguments and settings that cannot be meant: running the command again changes nothing."""
+"""The exit code for arguments and settings that cannot be meant: running the command again changes nothing, as it may
+if a file cannot be read."""
 
 
 class CommandError(Exception):
@@ -71,7 +72,7 @@ def _main(argv: list[str]) -> int:
         return int(command.run(args))
     except (CommandError, SettingError) as error:
         print(f"icestream {name}: {error}", file=sys.stderr)
-        return WRONG_USAGE if isinstance(error, SettingError) else 1
+        return 1 if isinstance(error, CommandError | UnreadableFile) else WRONG_USAGE
 
 
 def _set_prefix(argv: list[str]) -> None:

@@ -25,6 +25,11 @@ class SettingError(ValueError):
     """A setting cannot be read; the message says which one, what was expected and what came."""
 
 
+class UnreadableFile(SettingError):
+    """A file that a setting names cannot be read now. Unlike other settings, it can be read later: somebody else writes
+    it, or permits it."""
+
+
 def setting(default: Any, help_text: str) -> Any:
     """A field of a settings class, with the text that `--help` and docs/settings.md show."""
     return dataclasses.field(default=default, metadata={"help": help_text})

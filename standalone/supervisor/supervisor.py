@@ -24,8 +24,8 @@ FAILED_STARTS = 5
 OPTIONAL_FAILED_STARTS = 2
 """The same for an optional part that never was ready."""
 QUICK_DEATHS = 20
-"""It also gives a part up after this many deaths in a row within 30 s of their start. An optional part that was ready
-before is started again, after long waits."""
+"""It also gives a part up after this many deaths in a row within 30 s of their start. An optional part is started again
+after long waits: what it lacks may come, such as a file or a permission."""
 
 _QUICK_S = 30.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -75,9 +75,8 @@ class _Child:
     restart_at: float = 0.0
     failed_starts: int = 0
     quick_deaths: int = 0
-    given_up: bool = False
     set_aside: bool = False
-    """Whether nothing waits for it: from a long wait on, until it is ready again."""
+    """Whether nothing waits for it: from a long wait on, until it is ready."""
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
     reader: threading.Thread | None = None
 
@@ -113,7 +112,7 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """Returns which parts are not ready and why, or None."""
-        waiting = [f"{c.part.name}: {c.reason}" for c in self._children if not (c.ready or c.given_up or c.set_aside)]
+        waiting = [f"{c.part.name}: {c.reason}" for c in self._children if not (c.ready or c.set_aside)]
         return "; ".join(waiting) or None
 
     def close(self) -> None:
@@ -136,8 +135,7 @@ class Supervisor:
 
     def _check_all(self) -> None:
         for child in self._children:
-            if not child.given_up:
-                self._check(child)
+            self._check(child)
 
     def _check(self, child: _Child) -> None:
         if child.process is None:
@@ -155,7 +153,8 @@ class Supervisor:
         child.failed_starts = 0 if child.was_ready else child.failed_starts + 1
         if child.reader is not None:
             child.reader.join(1)
-        if code == WRONG_USAGE and not child.ever_ready:
+        if code == WRONG_USAGE and child.failed_starts == 1 and not child.ever_ready:
+            # Only then: the settings stay the same, so what is wrong in a later start is a file that somebody writes.
             told = child.last_lines[-1] if child.last_lines else child.reason
             raise SettingError(told.removeprefix("icestream "))
         never_ready = child.part.optional and not child.ever_ready
@@ -173,13 +172,14 @@ class Supervisor:
         message = f"{child.part.name} does not stay up ({deaths}). Its last lines:{log_lines}"
         if not child.part.optional:
             raise PartFailed(message)
-        if not child.ever_ready:
-            child.given_up = True
-            log.warning("%s\nicestream runs without it.", message)
-        else:  # what it worked with may come back
+        # What never was ready is started after shorter waits at first: a file that it needs may come soon.
+        wait_s = _LONG_WAIT_S if child.ever_ready else min(_LONG_WAIT_S, _BACKOFF_S[-1] * child.failed_starts)
+        child.restart_at = time.monotonic() + wait_s
+        if child.set_aside:
+            log.warning("%s %s; starting it again in %.0f s", child.part.name, child.reason, wait_s)
+        else:
             child.set_aside = True
-            child.restart_at = time.monotonic() + _LONG_WAIT_S
-            log.warning("%s\nicestream runs without it, and starts it again in %.0f s.", message, _LONG_WAIT_S)
+            log.warning("%s\nicestream runs without it, and starts it again in %.0f s.", message, wait_s)
 
     def _ask_all(self) -> None:
         while not self._ended.wait(_ASK_INTERVAL_S):

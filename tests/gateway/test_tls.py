@@ -253,6 +253,17 @@ def test_the_command_ends_with_one_line(certificates: Certificates, capsys: pyte
     assert "icestream gateway: gateway_tls_key_file: expected the key" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", [None, ""], ids=["missing", "empty"])
+def test_a_file_that_may_come_later_is_no_impossible_setting(
+    certificates: Certificates, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    certificate, key = certificates.file("server.pem"), tmp_path / "later.key"
+    if content is not None:
+        key.write_text(content)
+    assert cli.main(["gateway", "--gateway-tls-cert-file", certificate, "--gateway-tls-key-file", str(key)]) == 1
+    assert "icestream gateway: gateway_tls_key_file: " in capsys.readouterr().err
+
+
 def test_the_command_serves_http_and_grpc_with_tls(settings: GatewaySettings, certificates: Certificates) -> None:
     ports, clients = Ports(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"), Clients(certificates)
     given = replace(settings, gateway_listen=ports.http, gateway_grpc_listen=ports.grpc)

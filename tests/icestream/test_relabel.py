@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from icestream.relabel import is_name, relabel
 from icestream.relabel_config import load_rules, parse_rules, sources, uses
-from icestream.settings import SettingError
+from icestream.settings import SettingError, UnreadableFile
 
 SHOP = {"comm": "java", "pod": "shop-7d4f-x2x", "service": "shop"}
 
@@ -135,7 +135,7 @@ def test_a_file_that_holds_no_rules_is_an_error_that_names_it(tmp_path: Path, co
     file.write_bytes(content)
     with pytest.raises(SettingError, match=r"rules\.yaml"):
         load_rules(file)
-    with pytest.raises(SettingError, match="absent"):
+    with pytest.raises(UnreadableFile, match="absent"):
         load_rules(tmp_path / "absent")
 
 

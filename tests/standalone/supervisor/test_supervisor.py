@@ -107,16 +107,52 @@ def test_a_part_that_cannot_start_with_its_settings_ends_everything_at_once(
     assert caplog.text == ""
 
 
-def test_an_optional_part_that_never_comes_up_is_given_up(
+def test_nobody_waits_for_an_optional_part_that_does_not_come_up(
     running: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01,))
+    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01, 10.0))
     running.start(python("collector", "raise SystemExit('no BPF here')", ready="does not answer yet", optional=True))
     running.start(python("store", FOREVER))
     stop = threading.Event()
-    running.wait_ready(stop, PATIENCE_S)
+    assert running.wait_ready(stop, PATIENCE_S)
     assert "no BPF here" in caplog.text
-    assert "icestream runs without it" in caplog.text
+    assert "icestream runs without it, and starts it again in 20 s" in caplog.text
+
+
+def test_an_optional_part_starts_when_the_file_comes_that_it_lacks(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """What is in the file is wrong at first, as if somebody were writing it: that ends nothing either."""
+    for name, value in (("_BACKOFF_S", (0.01,)), ("_ASK_INTERVAL_S", 0.01)):
+        monkeypatch.setattr(supervisor, name, value)
+    file = tmp_path / "later.key"
+    code = (
+        f"import pathlib, time; file = pathlib.Path({str(file)!r})\n"
+        "if not file.exists(): raise SystemExit('no key')\n"
+        "if file.read_text() != 'key': raise SystemExit(2)\n"
+        "time.sleep(3600)"
+    )
+    part = python("gateway", code, optional=True)
+    running.start(replace(part, ask=lambda: None if file.exists() and file.read_text() == "key" else "no answer"))
+    running.start(python("store", FOREVER))
+    stop = threading.Event()
+
+    def write() -> None:
+        try:
+            wait_until(lambda: "no key\nicestream runs without it" in caplog.text)
+            file.write_text("half")
+            wait_until(lambda: "gateway ended with exit code 2; starting it again" in caplog.text)
+            file.write_text("key")
+            wait_until(lambda: running._children[0].ready)
+        finally:
+            stop.set()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    running.run(stop)
+    writing.join()
+    assert running._children[0].ready
+    assert caplog.text.count("icestream runs without it") == 1
 
 
 def test_a_part_that_dies_soon_after_it_was_ready_does_so_20_times_at_most(
