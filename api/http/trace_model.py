@@ -25,8 +25,15 @@ class Trace(Cpu):
     service: str
 
 
+class ListedTrace(Trace):
+    start_unix_nano: int | None = Field(
+        description="When the root span began; without spans, its first interval of activity; null: not known"
+    )
+    duration_ns: int | None = Field(description="Of the root span, or until all activity ended; null: not known")
+
+
 class Traces(Answer):
-    traces: list[Trace]
+    traces: list[ListedTrace]
     next: str | None
     thinned_until: str | None = Field(description="Until then, light requests may be missing; null: none are")
 
@@ -90,7 +97,7 @@ _CPU = {
 }
 _TRACE = {"trace_id": _TRACE_ID, "operation": "POST /checkout", "service": "checkout", **_CPU}
 TRACES_EXAMPLE = {
-    "traces": [_TRACE],
+    "traces": [{**_TRACE, "start_unix_nano": 1769860800000000000, "duration_ns": 500000000}],
     "next": "WyJjcHUiLDE3Njk4NjA4MDBd",
     "thinned_until": "2026-01-29T00:00:00.000Z",
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
+from api.queries.conditions import Conditions, add_matchers, add_span_times, add_time, add_value_matcher
 from api.queries.confidence import SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
 from api.queries.sample_operations import split_matchers
@@ -30,6 +30,24 @@ class MinCpu:
     cpu_ns: int = 0
     thread_cpu_ns: int = 0
     sampled_cpu_ns: int = 0
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """What is selected of a trace."""
+
+    service: str  # the one in which it used the most CPU
+    sampled: Sampled
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is known of a trace beside its CPU."""
+
+    operation: str = ""
+    service: str = ""
+    start_unix_nano: int | None = None
+    duration_ns: int | None = None
 
 
 def read_heaviest_traces(
@@ -60,17 +78,16 @@ def read_heaviest_traces(
         conditions.parameters,
     )
     ids = texts(answer["id"])
-    services = _read_services(database, selection, ids)
-    roots = _read_roots(database, ids)
-    sampled = _read_sampled(database, selection, ids)
-    unsampled = sorted({services.get(i, "") for i in ids if not sampled.get(i, Sampled()).longest_period})
+    selected = _read_selected(database, selection, ids)
+    requests = _read_requests(database, selection, ids)
+    unsampled = sorted({each.service for each in selected.values() if not each.sampled.longest_period})
     periods = read_periods(database, selection.profile_type, unsampled, selection.time_range)
     traces = []
     for trace_id, *times in zip(ids, *(answer[name].to_pylist() for name in _CPU_COLUMNS), strict=True):
-        service = services.get(trace_id, "")
-        operation, root_service = roots.get(trace_id, ("", ""))
-        of_samples = sampled.get(trace_id, Sampled()).as_json(periods.get(service, 0.0), selection.profile_type)
-        about = {"trace_id": trace_id, "operation": operation, "service": root_service or service}
+        here = selected.get(trace_id, _Selected("", Sampled()))
+        request = requests.get(trace_id, _Request())
+        of_samples = here.sampled.as_json(periods.get(here.service, 0.0), selection.profile_type)
+        about = {"trace_id": trace_id} | vars(request) | {"service": request.service or here.service}
         traces.append(about | of_samples | dict(zip(_CPU_COLUMNS, times, strict=True)))
     return traces
 
@@ -89,9 +106,9 @@ def _select_cpu_by_service(
         add_kept(activity, selection.time_range, "start_time")
     cpu = "if(thread_cpu > 0, thread_cpu, sampled_cpu)" if is_cpu(selection.profile_type) else "sampled_cpu"
     return (
-        f"SELECT trace_id, service, sum(v) AS sampled_cpu, toInt64(sum(w)) AS thread_cpu, {cpu} AS cpu FROM ("
-        f"SELECT trace_id, service, value AS v, 0 AS w FROM trace_samples {samples.where} UNION ALL"
-        f" SELECT trace_id, service, 0, thread_cpu_ns FROM activity {activity.where}) GROUP BY trace_id, service"
+        f"SELECT trace_id, service, {SAMPLED_COLUMNS}, toInt64(sum(clock)) AS thread_cpu, {cpu} AS cpu FROM ("
+        f"SELECT trace_id, service, value, count, 0 AS clock FROM trace_samples {samples.where} UNION ALL"
+        f" SELECT trace_id, service, 0, 0, thread_cpu_ns FROM activity {activity.where}) GROUP BY trace_id, service"
     )
 
 
@@ -113,44 +130,41 @@ def _activity_conditions(selection: Selection, samples: Conditions) -> Condition
     return activity
 
 
-def _read_services(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, str]:
-    """The service in which each trace used the most CPU."""
+def _read_selected(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Selected]:
     if not trace_ids:
         return {}
     parameters: dict[str, Any] = {}
     by_service = _select_cpu_by_service(selection, parameters, trace_ids)
     answer = database.table(
-        "SELECT lower(hex(trace_id)) AS id, toString(argMax(service, (cpu, service))) AS heaviest"
-        f" FROM ({by_service}) GROUP BY trace_id",
+        "SELECT lower(hex(trace_id)) AS id, toString(argMax(service, (cpu, service))) AS heaviest,"
+        " sum(of.sampled_cpu) AS sampled_cpu, sum(of.samples) AS samples, sum(of.squares) AS squares,"
+        f" max(of.longest_period) AS longest_period FROM ({by_service}) AS of GROUP BY trace_id",
         parameters,
     )
-    return dict(zip(texts(answer["id"]), texts(answer["heaviest"]), strict=True))
+    rows = map(_Selected, texts(answer["heaviest"]), sampled_rows(answer))
+    return dict(zip(texts(answer["id"]), rows, strict=True))
 
 
-def _read_sampled(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, Sampled]:
-    """What the samples of each trace say; traces without samples are left out."""
+def _read_requests(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Request]:
+    """Each trace as its root span tells it, or its first span if the root is not stored, or else its activity."""
     if not trace_ids:
         return {}
-    conditions = selection.conditions()
-    conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
+    spans = Conditions()
+    spans.add(f"trace_id IN {spans.bind_trace_ids(trace_ids)}")
+    activity = Conditions([*spans.expressions], spans.parameters)
+    add_span_times(activity, [selection.time_range])
+    best = "(rank, start)"
     answer = database.table(
-        f"SELECT lower(hex(trace_id)) AS id, {SAMPLED_COLUMNS} FROM trace_samples {conditions.where} GROUP BY trace_id",
-        conditions.parameters,
+        f"SELECT lower(hex(trace_id)) AS id, argMin(name, {best}) AS operation, argMin(called, {best}) AS root_service,"
+        f" argMin(start, {best}) AS start_unix_nano, argMin(duration, {best}) AS request_ns"
+        " FROM (SELECT trace_id, name, toString(service) AS called, toUnixTimestamp64Nano(start_time) AS start,"
+        " greatest(toUnixTimestamp64Nano(end_time) - start, 0) AS duration,"
+        f" parent_span_id != toFixedString('', 8) AS rank FROM spans {spans.where} UNION ALL"
+        " SELECT trace_id, '', '', toUnixTimestamp64Nano(min(start_time)) AS first,"
+        " max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns)) - first, 2"
+        f" FROM activity {activity.where} GROUP BY trace_id) GROUP BY trace_id",
+        spans.parameters,
     )
-    return dict(zip(texts(answer["id"]), sampled_rows(answer), strict=True))
-
-
-def _read_roots(database: Database, trace_ids: list[str]) -> dict[str, tuple[str, str]]:
-    """Name and service of each trace's root span, or of its first span if the root is not stored."""
-    if not trace_ids:
-        return {}
-    conditions = Conditions()
-    conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
-    root_first = "(parent_span_id != toFixedString('', 8), start_time)"
-    answer = database.table(
-        f"SELECT lower(hex(trace_id)) AS id, argMin(name, {root_first}) AS operation,"
-        f" argMin(service, {root_first}) AS root_service FROM spans {conditions.where} GROUP BY trace_id",
-        conditions.parameters,
-    )
-    columns = (texts(answer[name]) for name in ("id", "operation", "root_service"))
-    return {trace_id: (name, service) for trace_id, name, service in zip(*columns, strict=True)}
+    names = (texts(answer[name]) for name in ("operation", "root_service"))
+    times = (answer[name].to_pylist() for name in ("start_unix_nano", "request_ns"))
+    return {trace_id: _Request(*row) for trace_id, *row in zip(texts(answer["id"]), *names, *times, strict=True)}

@@ -4,6 +4,7 @@ import shlex
 from typing import Any
 
 from api.terminal.draw import amount, printable, table
+from icestream.times import format_unix_nano
 
 _HEADS = ("CPU", "sampled CPU", "95 % from", "to", "samples")
 
@@ -11,12 +12,13 @@ _HEADS = ("CPU", "sampled CPU", "95 % from", "to", "samples")
 def draw_traces(traces: dict[str, Any]) -> str:
     """A table of requests."""
     rows = [
-        (*_cpu(trace), trace["trace_id"], printable(trace["service"]), printable(trace["operation"]))
+        (*_cpu(trace), *_times(trace), trace["trace_id"], printable(trace["service"]), printable(trace["operation"]))
         for trace in traces["traces"]
     ]
     if not rows:
         return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
-    listed = table((*_HEADS, "trace", "service", "operation"), rows, len(_HEADS))
+    heads = (*_HEADS, "start", "duration")
+    listed = table((*heads, "trace", "service", "operation"), rows, len(heads))
     return "\n".join([*listed, *thinned_line(traces)])
 
 
@@ -47,6 +49,11 @@ def draw_trace(trace: dict[str, Any]) -> str:
     more = [f"{trace['more_spans']} more spans"] if trace["more_spans"] else []
     thinned = ["its thread CPU and most of its spans are no longer kept; its samples are"] if trace["thinned"] else []
     return "\n".join([head, *thinned, *_few(trace), *spans, *more, f"hosts: {hosts}"])
+
+
+def _times(trace: dict[str, Any]) -> tuple[str, str]:
+    start, duration = trace.get("start_unix_nano"), trace.get("duration_ns")  # earlier versions of the API have none
+    return "" if start is None else format_unix_nano(start), "" if duration is None else amount(duration)
 
 
 def _cpu(sums: dict[str, Any]) -> tuple[str, ...]:

@@ -86,6 +86,16 @@ def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.C
     )
 
 
+def test_a_listed_request_has_its_start_and_duration(
+    url: str, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    insert_requests(client, [Request(2, "GET /b", cpu_ns=90_000_000)])
+    head, first, *_ = ask(capsys, "traces", "--url", url, *TIMES).splitlines()
+    at = head.index("samples") + len("samples")
+    assert head[at:].split()[:2] == ["start", "duration"]
+    assert first[at:].split()[:3] == [format_unix_nano((START_S + 60) * 10**9), "50", "ms"]
+
+
 def test_operations_are_printed_with_what_is_unattributed(
     url: str, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

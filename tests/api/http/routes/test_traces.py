@@ -77,10 +77,10 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
         "traces": [
             {"trace_id": B.hex(), "operation": "", "service": "checkout", "cpu_ns": 70_000_000,
              "thread_cpu_ns": 70_000_000, "sampled_cpu_ns": 10_000_000, "sampled_cpu_low_ns": ANY,
-             "sampled_cpu_high_ns": ANY, "samples": 1},
+             "sampled_cpu_high_ns": ANY, "samples": 1, "start_unix_nano": ANY, "duration_ns": ANY},
             {"trace_id": A.hex(), "operation": "POST /checkout", "service": "checkout", "cpu_ns": 40_000_000,
              "thread_cpu_ns": 40_000_000, "sampled_cpu_ns": 40_000_000, "sampled_cpu_low_ns": ANY,
-             "sampled_cpu_high_ns": ANY, "samples": 4},
+             "sampled_cpu_high_ns": ANY, "samples": 4, "start_unix_nano": ANY, "duration_ns": ANY},
         ],
         "next": None,
         "thinned_until": None,
@@ -94,6 +94,27 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
     assert listed(order="thread_cpu") == [B.hex(), A.hex()]
     assert listed(min_sampled_cpu_ns=20_000_000) == [A.hex()]
     assert listed(min_thread_cpu_ns=50_000_000) == listed(min_cpu_ns=50_000_000) == [B.hex()]
+
+
+def test_a_listed_request_says_when_it_began_and_how_long_it_took(api: Api, client: Client) -> None:
+    spans = [  # a service's clock is behind: a child begins before its root
+        {"trace_id": A, "span_id": each, "parent_span_id": parent, "start_time": to_datetime(START_S + start),
+         "end_time": to_datetime(START_S + end)}
+        for each, parent, start, end in ((S2, S1, 1, 9), (S1, NO_SPAN, 2, 8), (b"3" * 8, S1, 3, 4))
+    ]  # fmt: skip
+    insert_rows(client, "spans", spans)
+    activity(client, A, S1, 9, after_s=1)
+    only_activity, only_samples = B, b"c" * 16
+    rows = [activity_row(only_activity, NO_SPAN, 3, after_s=after) for after in (5, 2)]
+    insert_rows(client, "activity", [row | {"duration_ns": 2 * 10**9} for row in rows])
+    fill(client, [Sample((MAIN,), trace_id=only_samples)])
+    listed = {trace["trace_id"]: trace for trace in api.json("/api/v1/traces")["traces"]}
+    times = {trace: (one["start_unix_nano"], one["duration_ns"]) for trace, one in listed.items()}
+    assert times == {
+        A.hex(): ((START_S + 2) * 10**9, 6 * 10**9),
+        only_activity.hex(): ((START_S + 2) * 10**9, 5 * 10**9),
+        only_samples.hex(): (None, None),
+    }
 
 
 @pytest.mark.usefixtures("two_requests")
