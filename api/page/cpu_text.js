@@ -3,7 +3,6 @@
 import { element } from "./base/dom.js";
 import { formatBounds, formatValue, profileTypeTitle } from "./base/format.js";
 
-/** How the CPU of a request was measured. */
 export function measureOf({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) {
   if (!threadCpu) return "by samples";
   return cpu === threadCpu ? "by the threads' CPU clocks" : "by the threads' CPU clocks, and by samples in services without them";

@@ -167,7 +167,6 @@ async function listRequests(values, signal) {
   listedQuery = query;
 }
 
-/** Shows one part of the view, or that there is nothing to show. */
 function show(part, isEmpty) {
   const parts = ["services", "operations", "graph", "sandwich", "empty"];
   for (const other of parts) byId(other).hidden = other !== (isEmpty ? "empty" : part);

@@ -8,24 +8,9 @@ const TIME_STEPS = [
   [1e3, "µs"],
   [1, "ns"],
 ];
-const BYTE_STEPS = [
-  [2 ** 60, "EiB"],
-  [2 ** 50, "PiB"],
-  [2 ** 40, "TiB"],
-  [2 ** 30, "GiB"],
-  [2 ** 20, "MiB"],
-  [2 ** 10, "KiB"],
-  [1, "B"],
-];
-const COUNT_STEPS = [
-  [1e18, "E"],
-  [1e15, "P"],
-  [1e12, "T"],
-  [1e9, "G"],
-  [1e6, "M"],
-  [1e3, "k"],
-  [1, ""],
-];
+const powers = (base, names) => names.map((name, power) => [base ** power, name]).reverse();
+const BYTE_STEPS = powers(1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]);
+const COUNT_STEPS = powers(1000, ["", "k", "M", "G", "T", "P", "E"]);
 
 /** Formats a value with three significant digits. Units other than "nanoseconds" and "bytes" are counts. */
 export function formatValue(value, unit = "nanoseconds") {

@@ -58,7 +58,6 @@ export function startControls(state, load) {
   document.addEventListener("keydown", (event) => shortcut(event, state));
 }
 
-/** Shows the state in the controls. */
 export function showControls(values) {
   document.body.dataset.view = values.view;
   document.body.dataset.colours = values.colours;

@@ -11,7 +11,6 @@ const CHIPS = [
   ["hide", "hidden"],
 ];
 
-/** Binds the controls to the state. */
 export function startViewBar(state) {
   for (const name of ["frames", "by", "group_by"]) {
     const select = byId(name.replace("_", "-"));
@@ -33,7 +32,6 @@ export function startViewBar(state) {
   });
 }
 
-/** Shows the state in the controls. */
 export function showViewBar(values) {
   byId("frames").value = values.frames;
   byId("by").value = values.by;

@@ -33,7 +33,6 @@ const KEYS = [
   ]],
 ]; // prettier-ignore
 
-/** Shows the keys. */
 export function showHelp() {
   const rows = KEYS.flatMap(([place, keys]) => [
     element("tr", {}, element("th", { colspan: "2", scope: "rowgroup" }, place)),

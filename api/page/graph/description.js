@@ -34,7 +34,6 @@ export function describeFrame(tree, node, zoomed, chain = [node]) {
   return { title: functions.name[row], rows: rows.filter(([, value]) => value) };
 }
 
-/** Says a description to screen readers. */
 export function announce({ title, rows }) {
   byId("announcer").textContent = [title, ...rows.map(([name, value]) => `${name} ${value}`)].join(", ");
 }

@@ -58,8 +58,7 @@ export class FunctionTable {
     const body = element("tbody", {}, ...shown.map((row) => this.#row(row, columns)));
     const table = element(
       "table",
-      { class: "functions" },
-      element("caption", { class: "visually-hidden" }, "Functions and their values"),
+      { class: "functions", "aria-label": "Functions and their values" },
       element("thead", {}, element("tr", {}, ...columns.map((column) => this.#header(column, sort)))),
       body,
     );

@@ -31,7 +31,6 @@ export class Sandwich {
   /** The part of both trees to ask for, for a graph of `width` pixels. */
   shapeOf = (width) => ({ width: Math.min(MAX_WIDTH, width * ZOOM) });
 
-  /** Shows the API's answer. */
   show(answer) {
     const { function: name, module, file } = this.#state.values;
     byId("sandwich-title").replaceChildren(element("span", { class: "clipped", title: name }, name), element("span", { class: "where" }, [module, file].filter(Boolean).join(" ")));
