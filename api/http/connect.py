@@ -15,6 +15,7 @@ from starlette.responses import Response
 from api.errors import ApiError
 from api.http.app_state import AppState
 from api.http.unknown_fields import unknown_in_json, unknown_in_message
+from icestream.surrogates import without_surrogates
 
 _MAX_BODY = 1 << 20
 _MAX_AS_JSON = 20_000_000
@@ -123,8 +124,8 @@ def _decode(body: bytes, request_type: type[RequestMessage], is_json: bool) -> R
         fields = json.loads(body or b"{}")
         if not isinstance(fields, dict):
             raise invalid("the body is not a JSON object")
-        # At half of a pair of surrogates, protobuf's package fails with a SystemError.
-        json.dumps(fields, ensure_ascii=False).encode()
+        if without_surrogates(fields) != fields:
+            raise invalid("a text in the body has half of a pair of surrogates")
         _refuse_unknown(unknown_in_json(fields, request_type))
         # The unknown fields that are left are empty.
         return json_format.ParseDict(fields, request_type(), ignore_unknown_fields=True)

@@ -14,7 +14,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from icestream.surrogates import without_surrogates
+
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -32,7 +33,7 @@ def load_json(data: bytes) -> Any:
     """Returns JSON in whose texts U+FFFD stands for what is invalid. Raises ValueError and RecursionError."""
     text = data.decode(json.detect_encoding(data), errors="replace")
     loaded = json.loads(text)
-    return _without_surrogates(loaded) if _ESCAPED_SURROGATE.search(text) else loaded
+    return without_surrogates(loaded) if _ESCAPED_SURROGATE.search(text) else loaded
 
 
 def load_object(data: bytes) -> dict[str, Any]:
@@ -41,15 +42,6 @@ def load_object(data: bytes) -> dict[str, Any]:
     if not isinstance(loaded, dict):  # protobuf takes a list for an object without fields
         raise ValueError(f"expected an object, got {type(loaded).__name__}")
     return loaded
-
-
-def _without_surrogates(value: Any) -> Any:
-    """Replaces halves of pairs of surrogates, which JSON may have alone."""
-    if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
-    return [_without_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
 def _repaired(kind: Descriptor, data: bytes) -> bytes:

@@ -46,10 +46,14 @@ def test_bad_requests_are_refused_as_the_protocol_says(
         assert set(response.json()) == {"code", "message"}
 
 
-@pytest.mark.parametrize("body", [rb'{"format": "\ud800"}', rb'{"stackTraceSelector": "\ud800"}'])
+@pytest.mark.parametrize(
+    "body",
+    [rb'{"format": "\ud800"}', rb'{"stackTraceSelector": "\ud800"}', b'{"format": "\xed\xa0\x80"}', rb'{"\udfff": 1}'],
+)
 def test_half_of_a_pair_of_surrogates_is_refused(api: Api, body: bytes) -> None:
     response = post(api, "SelectMergeStacktraces", body, "application/json")
     assert (response.status_code, response.json()["code"]) == (400, "invalid_argument")
+    assert "half of a pair of surrogates" in response.json()["message"]
 
 
 @pytest.mark.parametrize(
