@@ -73,9 +73,8 @@ def parse_selector(text: str, name: str = "selector") -> tuple[Matcher, ...]:
         matchers = parse(text)
         check_ids(matchers)
     except SelectorError as error:
-        raise bad_request(
-            "bad_selector", f"{name}: {error}", 'for example {service="checkout", version=~"1\\\\.4.*"}'
-        ) from None
+        hint = error.hint or 'for example {service="checkout", version=~"1\\\\.4.*"}'
+        raise bad_request("bad_selector", f"{name}: {error}", hint) from None
     return matchers
 
 

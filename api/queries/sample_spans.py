@@ -28,10 +28,10 @@ _HOW_TO_SELECT_TRACES = (
 
 
 def check_ids(matchers: Iterable[Matcher]) -> None:
-    """Raises ApiError if a matcher selects by trace ID, and SelectorError if one compares with what is no span ID."""
+    """Raises SelectorError if a matcher selects by trace ID, or compares with what is no span ID."""
     for matcher in matchers:
         if matcher.label == TRACE_ID:
-            raise bad_request("bad_selector", "trace_id does not select samples", _HOW_TO_SELECT_TRACES)
+            raise SelectorError("trace_id does not select samples", _HOW_TO_SELECT_TRACES)
         if matcher.label != SPAN_ID or matcher.operator not in ("=", "!=") or not matcher.value:
             continue
         if not _SPAN_ID.fullmatch(matcher.value) or matcher.value == _NO_SPAN:

@@ -24,7 +24,11 @@ Operator = Literal["=", "!=", "=~", "!~"]
 
 
 class SelectorError(ValueError):
-    """A selector cannot be parsed. The message says where, and what was expected."""
+    """A selector cannot be used. The message says where, and what was expected; the hint, what else to ask."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True)

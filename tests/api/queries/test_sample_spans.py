@@ -74,6 +74,9 @@ def test_who_selects_or_groups_by_trace_id_is_told_how_traces_are_asked_for(api:
     refused = [api.get(f"/api/v1/{path}", **given).json()["error"] for path, given in asked.items()]
     assert {each["code"] for each in refused} == {"bad_selector"}
     assert all("/api/v1/traces/{trace_id}/cpu" in each["hint"] for each in refused)
+    assert [each["message"].partition(":")[0] for each in refused] == [
+        name for given in asked.values() for name in given
+    ]
     for path, given in (("merge", {"group_by": "trace_id"}), ("timeline", {"sum_by": "service,trace_id"})):
         error = api.get(f"/api/v1/{path}", **given).json()["error"]
         assert (error["code"], "/api/v1/traces" in error["hint"]) == ("bad_parameter", True)
