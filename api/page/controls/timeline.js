@@ -2,7 +2,7 @@
 
 import { byId, cssVariable, element, fittedContext, onSchemeChange } from "../base/dom.js";
 import { formatClock, formatDay, formatRange, zoneOffset } from "../base/times.js";
-import { hideTooltip, showTooltip } from "../base/tooltip.js";
+import { hideTooltip, showTooltip } from "../base/popups.js";
 
 const AXIS = 15; // pixels below the bars, for times
 const MIN_DRAG = 4; // pixels; less is a click

@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { byId, element } from "../base/dom.js";
-import { showMenu } from "../base/menu.js";
+import { showMenu } from "../base/popups.js";
 import { baselineOf, NOWHERE } from "../state.js";
 
 const CHIPS = [

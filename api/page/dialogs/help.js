@@ -1,6 +1,6 @@
 // The keys of the page.
 
-import { showDialog } from "../base/dialog.js";
+import { showDialog } from "../base/popups.js";
 import { element } from "../base/dom.js";
 
 const KEYS = [

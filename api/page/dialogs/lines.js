@@ -1,7 +1,7 @@
 // The source lines of one function with their values, and links to the file's text.
 
 import * as api from "../api.js";
-import { showDialog } from "../base/dialog.js";
+import { showDialog } from "../base/popups.js";
 import { bar, element } from "../base/dom.js";
 import { formatShare, formatValue } from "../base/format.js";
 import { patternOf } from "../base/patterns.js";

@@ -1,7 +1,7 @@
 // What can be done with a function, from the graph, the table or the sandwich.
 
 import { visible } from "../base/dom.js";
-import { showMenu } from "../base/menu.js";
+import { showMenu } from "../base/popups.js";
 import { either, patternOf } from "../base/patterns.js";
 import { showLines } from "../dialogs/lines.js";
 import { NOWHERE } from "../state.js";

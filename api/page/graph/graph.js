@@ -1,8 +1,7 @@
 // The graph and the table of functions, for a profile, a comparison or a request: search, zoom, path, legend.
 
-import { byId, debounce, onSchemeChange } from "../base/dom.js";
+import { byId, debounce, element, onSchemeChange } from "../base/dom.js";
 import { formatShare } from "../base/format.js";
-import { showCrumbs } from "./crumbs.js";
 import { chainOf, foldChains, withAllFrames } from "./chains.js";
 import { announce, describeFrame } from "./description.js";
 import { showFrameMenu } from "./frame_menu.js";
@@ -20,9 +19,10 @@ import { FunctionTable } from "./function_table.js";
 import { Icicle, ZOOM_MS } from "./icicle.js";
 import { showLegend } from "./legend.js";
 import { makeLook } from "./look.js";
-import { functionAt, nodeOfPath } from "./tree.js";
+import { functionAt, nodeOfPath, pathTo } from "./tree.js";
 
 const PICTURE_MS = 20;
+const CRUMBS_SHOWN = 5;
 
 export class Graph {
   #state;
@@ -270,4 +270,18 @@ export class Graph {
       whole: this.#tree.total[0],
     });
   }
+}
+
+/** Shows the path from the root to the zoomed frame, as buttons. */
+function showCrumbs(tree, zoomed, zoom) {
+  const path = pathTo(tree, zoomed);
+  const shown = path.length > CRUMBS_SHOWN + 1 ? [path[0], ...path.slice(-CRUMBS_SHOWN)] : path;
+  const items = shown.map((node) => {
+    const name = node === 0 ? "all" : tree.functions.name[tree.frame[node]];
+    const properties = { type: "button", title: name, "aria-current": node === zoomed && "true" };
+    return element("li", {}, element("button", { ...properties, onclick: () => zoom(node) }, name));
+  });
+  if (shown.length < path.length) items.splice(1, 0, element("li", { class: "skipped" }, "…"));
+  byId("crumbs").replaceChildren(...items);
+  byId("reset").hidden = zoomed === 0;
 }

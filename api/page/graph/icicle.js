@@ -3,7 +3,7 @@
 
 import { element, fittedContext } from "../base/dom.js";
 import { paint, ROW } from "./paint.js";
-import { hideTooltip, showTooltip } from "../base/tooltip.js";
+import { hideTooltip, showTooltip } from "../base/popups.js";
 import { depthOf, neighbour, nodeAt } from "./tree.js";
 
 export const ZOOM_MS = 170;
