@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { bar, byId, element, replaceRows, visible } from "./base/dom.js";
 import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
-import { formatMoment } from "./base/times.js";
+import { formatMoment, formatRecent } from "./base/times.js";
 import { formatCpu, confidenceInterval, measureOf, shown } from "./cpu_text.js";
 import { showSpans } from "./span_table.js";
 import { showTraceLink } from "./trace_link.js";
@@ -85,7 +85,7 @@ export class Requests {
   }
 
   #row(trace) {
-    const { trace_id: id, operation, service, cpu_ns: cpu, samples } = trace;
+    const { trace_id: id, operation, service, cpu_ns: cpu, samples, start_unix_nano: start, duration_ns: duration } = trace;
     const name = element(
       "button",
       { type: "button", title: `Open request ${id}`, onclick: () => this.#select(id) },
@@ -96,6 +96,8 @@ export class Requests {
       { "data-trace": id, onclick: (event) => event.target.closest("button") || this.#select(id) },
       element("th", { scope: "row" }, name),
       element("td", { class: "text" }, service),
+      element("td", {}, start !== null && formatRecent(start / 1e6)),
+      element("td", {}, duration !== null && formatValue(duration)),
       element("td", { title: measureOf(trace) }, formatCpu(trace), bar(cpu / this.#heaviest)),
       element("td", {}, formatValue(trace.sampled_cpu_ns), confidenceInterval(trace)),
       element("td", {}, formatCount(samples)),

@@ -7,6 +7,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Site
 from tests.browser.page import Page
+from tests.browser.test_operations import nanoseconds
 
 pytestmark = pytest.mark.browser
 TIMES: dict[str, Callable[[Iterable[int]], int]] = {"start": min, "end": max}
@@ -20,6 +21,15 @@ def test_the_heaviest_requests_are_listed_page_by_page(page: Page, site: Site) -
     assert page.texts("#trace-rows tr:first-child th") == [listed[0]["operation"]]
     page.click("#traces-more")
     page.until(lambda: page.texts("#trace-rows code") == [trace["trace_id"][:8] for trace in listed])
+
+
+def test_a_listed_request_has_its_start_and_duration(page: Page, site: Site) -> None:
+    page.open(view="requests")
+    first = site.ask("traces", limit=1)["traces"][0]
+    start, duration = page.texts("#trace-rows tr:first-child td")[1:3]
+    clock = "const at = new Date(arguments[0]); return at.toLocaleTimeString('en-GB')"
+    assert start.split()[-1] == page.js(clock, first["start_unix_nano"] / 1e6)
+    assert nanoseconds(duration) == pytest.approx(first["duration_ns"], rel=0.01)
 
 
 def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Page, site: Site) -> None:

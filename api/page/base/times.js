@@ -55,6 +55,9 @@ export function formatRange(start, end) {
   return `${formatMoment(start)} – ${sameDay ? formatClock(end) : formatMoment(end)}${isUtc() ? " UTC" : ""}`;
 }
 
+/** A time of day, with its date unless that is today's. */
+export const formatRecent = (millis) => (formatDay(millis) === formatDay(Date.now()) ? formatClock(millis) : formatMoment(millis));
+
 export const formatMoment = (millis) => `${formatDay(millis)} ${formatClock(millis)}`;
 
 export function formatDay(millis) {
