@@ -132,8 +132,8 @@ export async function labelValues(name, values, contains) {
   return { entries, more };
 }
 
-/** A page of the heaviest requests. `next` is that of the previous page, "" for the first page. */
-export const traces = (values, next, signal) => ask("traces", { ...query(values), cursor: next }, signal);
+/** A page of the heaviest requests: the first `limit` ones, or those after `cursor`, the `next` of the previous page. */
+export const traces = (values, which, signal) => ask("traces", { ...query(values), ...which }, signal);
 
 export const traceCpu = (trace, values, signal) =>
   ask(traceRoute(trace), { profile_type: values.profile_type }, signal);

@@ -163,7 +163,7 @@ async function listRequests(values, signal) {
   const { profile_type, selector, start, end, trace } = values;
   const query = JSON.stringify([profile_type, selector, start, end]);
   if (trace && listedQuery === query) return;
-  await requests.list(values, signal);
+  await requests.list(values, listedQuery === query, signal);
   listedQuery = query;
 }
 

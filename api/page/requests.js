@@ -9,11 +9,13 @@ import { showSpans } from "./span_table.js";
 import { showTraceLink } from "./trace_link.js";
 
 const OFF_CPU = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds";
+const FIRST_ROWS = 50;
+const MAX_ROWS = 1000;
 
 export class Requests {
   #state;
   #showProblem;
-  #next = "";
+  #next = null;
   #heaviest = 0;
 
   /** @param {(error: Error) => void} showProblem */
@@ -27,9 +29,11 @@ export class Requests {
     byId("trace-close").addEventListener("click", () => this.#select(""));
   }
 
-  /** Lists the heaviest requests of the time range. */
-  async list(values, signal) {
-    const { traces, next, thinned_until: thinned } = await page(values, "", signal);
+  /** Lists the heaviest requests of the time range. A `refresh` lists as many as are shown, up to the API's limit. */
+  async list(values, refresh, signal) {
+    const shown = refresh ? byId("trace-rows").children.length : 0;
+    const limit = Math.min(Math.max(shown, FIRST_ROWS), MAX_ROWS);
+    const { traces, next, thinned_until: thinned } = await page(values, { limit }, signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
     this.#heaviest = Math.max(1, ...traces.map((trace) => trace.cpu_ns));
     replaceRows(byId("trace-rows"), traces.map((trace) => this.#row(trace)));
@@ -108,15 +112,16 @@ export class Requests {
   }
 
   #offerMore(next) {
-    this.#next = next ?? "";
+    this.#next = next;
     const more = byId("traces-more");
-    more.hidden = !this.#next;
+    more.hidden = !next;
     more.onclick = async () => {
       more.disabled = true;
       try {
-        const { traces, next } = await page(this.#state.values, this.#next);
+        const { traces, next: following } = await page(this.#state.values, { cursor: next });
+        if (this.#next !== next) return; // a refresh has replaced the list
         byId("trace-rows").append(...traces.map((trace) => this.#row(trace)));
-        this.#offerMore(next);
+        this.#offerMore(following);
       } catch (error) {
         this.#showProblem(error);
       } finally {
@@ -126,8 +131,8 @@ export class Requests {
   }
 }
 
-async function page(values, next, signal) {
-  const { traces, ...rest } = await api.traces(values, next, signal);
+async function page(values, which, signal) {
+  const { traces, ...rest } = await api.traces(values, which, signal);
   return { ...rest, traces: traces.map((trace) => shown(trace, values.profile_type)) };
 }
 

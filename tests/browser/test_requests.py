@@ -23,6 +23,21 @@ def test_the_heaviest_requests_are_listed_page_by_page(page: Page, site: Site) -
     page.until(lambda: page.texts("#trace-rows code") == [trace["trace_id"][:8] for trace in listed])
 
 
+def test_a_refresh_lists_as_many_requests_as_are_shown(page: Page, site: Site) -> None:
+    page.open(view="requests")
+    page.click("#traces-more")
+    page.until(lambda: len(page.all("#trace-rows tr")) == 100)
+    page.click("#reload")
+    page.settle()
+    listed = site.ask("traces", limit=100)["traces"]
+    assert page.texts("#trace-rows code") == [trace["trace_id"][:8] for trace in listed]
+    page.click("#traces-more")
+    page.until(lambda: len(page.all("#trace-rows tr")) > 100)
+    page.js("icestream.state.update({ selector: arguments[0] })", '{service=~".+"}')
+    page.settle()
+    assert len(page.all("#trace-rows tr")) == 50
+
+
 def test_a_listed_request_has_its_start_and_duration(page: Page, site: Site) -> None:
     page.open(view="requests")
     first = site.ask("traces", limit=1)["traces"][0]
