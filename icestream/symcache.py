@@ -5,6 +5,7 @@ functions. A message has its URI in a symbol store, or a chunk of it. Here it is
 when it is first used.
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -13,9 +14,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 import zstandard
 from pyarrow import fs
@@ -73,6 +75,14 @@ class Entry:
     size: int
     sha256: str
     uri: str  # "" if it came in chunks
+
+
+class _OutdatedError(Exception):
+    """The folder has better names than those that were to be stored."""
+
+    def __init__(self, stored: Entry) -> None:
+        super().__init__(stored)
+        self.stored = stored
 
 
 StartLines = ByteCache[tuple[str, int], int]
@@ -138,7 +148,7 @@ class SymCaches:
         how long `get` waits for a file of the symbol store, which goes on coming; None: until it is there."""
         self._folder = folder
         self._patience_s = patience_s
-        self._fetching: Future[Path] | None = None
+        self._fetching: Future[Entry] | None = None
         self._fetcher = ThreadPoolExecutor(1, "symbol store")
         self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
         self._store = symbol_store.rstrip("/")
@@ -167,10 +177,8 @@ class SymCaches:
                 if compressed is None:
                     return False
                 with compressed:
-                    self._write(entry, _unzip(compressed, file.build_id))
-            self._entries.put(file.build_id, entry)
-            self._open.pop(file.build_id, None)
-            self._failed.pop(file.build_id)
+                    entry = self._write(entry, _unzip(compressed, file.build_id))
+            self._know(entry)
             return True
 
     def version(self, build_id: str) -> int:
@@ -189,7 +197,8 @@ class SymCaches:
             if entry is None or time.monotonic() < (self._failed.get(build_id) or 0):
                 return None
             try:
-                symbols = Symbols(self._path(entry), entry.version, entry.load_address, self._starts)
+                entry = self._stored(entry)
+                symbols = Symbols(self._files.path(build_id), entry.version, entry.load_address, self._starts)
             except (SymCacheError, OSError) as error:
                 log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
                 self._failed.put(build_id, time.monotonic() + RETRY_S)
@@ -205,18 +214,30 @@ class SymCaches:
             raise SymCacheError(f"symbols of {file.build_id}: chunk {file.chunk} of {file.chunks}")
         return self._chunks.add((file.build_id, file.sha256), file.chunk, file.chunks, file.data)
 
-    def _path(self, entry: Entry) -> Path:
-        """Returns the file in the folder; fetches it from the symbol store if it is not there yet."""
-        path = self._files.use(entry.build_id)
-        stored = _read_entry(path.with_suffix(".json")) if path is not None else None
-        if path is not None and stored is not None and stored.sha256 == entry.sha256:
-            return path
-        if not entry.uri:
-            self._entries.pop(entry.build_id)
-            raise SymCacheError("the file is gone from the folder")
-        return self._fetch(entry)
+    def _know(self, entry: Entry) -> None:
+        """Takes names that are better than those that are known."""
+        self._entries.put(entry.build_id, entry)
+        self._open.pop(entry.build_id, None)
+        self._failed.pop(entry.build_id)
 
-    def _fetch(self, entry: Entry) -> Path:
+    def _stored(self, entry: Entry) -> Entry:
+        """Returns what lies in the folder, which may be better than `entry`, as another process may have stored it.
+        Fetches the file from the symbol store if it is not there yet."""
+        stored = self._in_folder(entry.build_id)
+        if stored is None or stored.version < entry.version:
+            if not entry.uri:
+                self._entries.pop(entry.build_id)
+                raise SymCacheError("the file is gone from the folder")
+            stored = self._fetch(entry)
+        if stored.version > entry.version:
+            self._know(stored)
+        return stored
+
+    def _in_folder(self, build_id: str) -> Entry | None:
+        path = self._files.use(build_id)
+        return _read_entry(path.with_suffix(".json")) if path is not None else None
+
+    def _fetch(self, entry: Entry) -> Entry:
         """Fetches a file from the symbol store. Raises SymCacheError, also where the store is too slow."""
         if self._patience_s is None:
             return self._write(entry, fetch(entry.uri, self._store))
@@ -228,22 +249,28 @@ class SymCaches:
         except TimeoutError:
             raise SymCacheError(f"the symbol store has not sent the file within {self._patience_s:g} s") from None
 
-    def _write(self, entry: Entry, blocks: Iterable[bytes]) -> Path:
-        digest, size = hashlib.sha256(), 0
-        with self._files.writing(entry.build_id) as file:
-            for block in blocks:
-                size += len(block)
-                if size > entry.size:
-                    raise SymCacheError(f"symbols of {entry.build_id}: more than the {entry.size} bytes announced")
-                digest.update(block)
-                file.write(block)
-            if size < entry.size or digest.hexdigest() != entry.sha256.lower():
-                raise SymCacheError(
-                    f"symbols of {entry.build_id}: {size} bytes came that are not the {entry.size} announced"
-                )
-        path = self._files.path(entry.build_id)
-        atomic_file.write(path.with_suffix(".json"), json.dumps(asdict(entry)).encode())
-        return path
+    def _write(self, entry: Entry, blocks: Iterable[bytes]) -> Entry:
+        """Stores a file, and returns its entry; if the folder has better names by the end, those stay, and it returns
+        theirs. Raises SymCacheError and OSError."""
+        with ExitStack() as until_stored:
+            try:
+                with self._files.writing(entry.build_id) as file:
+                    _copy(entry, blocks, file)
+                    until_stored.enter_context(self._others_wait())
+                    stored = self._in_folder(entry.build_id)
+                    if stored is not None and stored.version > entry.version:
+                        raise _OutdatedError(stored)
+            except _OutdatedError as error:
+                return error.stored
+            atomic_file.write(self._files.path(entry.build_id).with_suffix(".json"), json.dumps(asdict(entry)).encode())
+        return entry
+
+    @contextmanager
+    def _others_wait(self) -> Iterator[None]:
+        """Keeps other threads and processes from storing a file in this block: a file and its entry belong together."""
+        with open(self._folder / ".lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _forget(self, path: Path) -> None:
         """Follows the eviction of a file."""
@@ -251,6 +278,19 @@ class SymCaches:
         path.with_suffix(".json").unlink(missing_ok=True)
         if entry and not entry.uri:
             self._entries.pop(entry.build_id)
+
+
+def _copy(entry: Entry, blocks: Iterable[bytes], file: BinaryIO) -> None:
+    """Raises SymCacheError if these are not the bytes that were announced."""
+    digest, size = hashlib.sha256(), 0
+    for block in blocks:
+        size += len(block)
+        if size > entry.size:
+            raise SymCacheError(f"symbols of {entry.build_id}: more than the {entry.size} bytes announced")
+        digest.update(block)
+        file.write(block)
+    if size < entry.size or digest.hexdigest() != entry.sha256.lower():
+        raise SymCacheError(f"symbols of {entry.build_id}: {size} bytes came that are not the {entry.size} announced")
 
 
 def fetch(uri: str, store: str) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ import zstandard
 from symbolic.debuginfo import Archive
 
 from icestream import symcache
+from icestream.atomic_file import PART
 from icestream.demangle import demangle
 from icestream.symbol_chunks import MAX_BYTES
 from icestream.symcache import Line, SymCacheError, SymCaches
@@ -295,6 +296,43 @@ def test_a_slow_symbol_store_holds_up_nobody_for_long_and_its_file_is_there_late
         assert lines_of(caches, program)[0]
         wait_until(lambda: caches.get("gnu:bb"))
         store.shutdown()
+
+
+@pytest.mark.parametrize("another", ["thread", "process"])
+def test_a_file_that_comes_late_does_not_take_the_place_of_better_names(
+    program: Program, tmp_path: Path, another: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symcache, "RETRY_S", 0.0)
+    [better] = program.chunks(1)
+    better.version = 9
+    with SlowStore(program.data) as store:
+        late = SymCaches(tmp_path, patience_s=0.1)
+        others = late if another == "thread" else SymCaches(tmp_path)
+        assert late.add(program.file(uri=store.uri))
+        assert late.get("gnu:aa") is None
+        assert others.add(better)
+        store.answers.set()
+        wait_until(lambda: not list(tmp_path.glob(f".*{PART}")))
+        assert [version_of_names(caches) for caches in (late, others, SymCaches(tmp_path))] == [9, 9, 9]
+        store.shutdown()
+
+
+def version_of_names(caches: SymCaches) -> int:
+    wait_until(lambda: caches.get("gnu:aa"))
+    symbols = caches.get("gnu:aa")
+    assert symbols is not None
+    assert symbols.version == caches.version("gnu:aa")
+    return symbols.version
+
+
+def test_names_that_another_process_has_stored_are_not_replaced_by_older_ones(program: Program, tmp_path: Path) -> None:
+    one, other = SymCaches(tmp_path), SymCaches(tmp_path)
+    [older], [better] = program.chunks(1), program.chunks(1)
+    better.version = 9
+    assert one.add(better)
+    assert other.add(older)
+    assert other.version("gnu:aa") == 9
+    assert version_of_names(SymCaches(tmp_path)) == 9
 
 
 def test_the_folder_keeps_within_its_limit(program: Program, tmp_path: Path) -> None:
