@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,7 +47,11 @@ _BLOCK_BYTES = 1 << 20
 SCHEMES = ("file", "gs", "s3")
 """Of URIs of the symbol store. pyarrow opens others, but some end the process, or import what is not installed."""
 RETRY_S = 60.0
-"""How long a file that could not be fetched is not tried again."""
+"""How long a file that could not be fetched is not tried again, and a slow symbol store not waited for."""
+FETCHERS = 4
+"""Threads that fetch files beside `get`. pyarrow waits 100 s for a store that does not answer."""
+MAX_COMING = 1000
+"""Files that are fetched, or wait for a thread, at a time. Whoever wants more of them asks later."""
 
 
 _SHOWN = 200
@@ -145,13 +149,16 @@ class SymCaches:
         self, folder: Path, symbol_store: str = "", limit_bytes: int = 4 << 30, patience_s: float | None = None
     ) -> None:
         """`symbol_store`: URIs outside of it are refused; "" allows any. `limit_bytes`: of the folder. `patience_s`:
-        how long `get` waits for a file of the symbol store, which goes on coming; None: until it is there."""
+        how long `get` waits for a file of the symbol store, which goes on coming; None: until it is there. Once that
+        was in vain, `get` does not wait at all for a while, so a slow store does not hold up who asks."""
         self._folder = folder
         self._patience_s = patience_s
-        self._fetching: Future[Entry] | None = None
-        self._fetcher = ThreadPoolExecutor(1, "symbol store")
+        self._coming: set[Entry] = set()
+        self._fetchers = ThreadPoolExecutor(FETCHERS, "symbol store")
+        self._slow_until_s = float("-inf")
         self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
         self._store = symbol_store.rstrip("/")
+        self._adding = threading.Lock()  # held while a file is unpacked: `get` does not wait for that
         self._lock = threading.RLock()
         self._open: OrderedDict[str, Symbols] = OrderedDict()
         self._failed: ByteCache[str, float] = ByteCache(ENTRIES_BYTES, lambda build_id, until_s: len(build_id))
@@ -168,7 +175,7 @@ class SymCaches:
             return False
         if not file.build_id or not 0 < file.size <= MAX_FILE_BYTES:
             raise SymCacheError(f"symbols of {file.build_id!r}: no build ID, or a size of {file.size} bytes")
-        with self._lock:
+        with self._adding:
             if file.version <= self.version(file.build_id):
                 return False
             entry = Entry(file.build_id, file.version, file.load_address, file.size, file.sha256, file.uri)
@@ -187,21 +194,23 @@ class SymCaches:
         return entry.version if entry else 0
 
     def get(self, build_id: str) -> Symbols | None:
-        """Returns the names of a build ID, which are fetched and opened by the first call; None if there are none."""
+        """Returns the names of a build ID, which are fetched and opened by the first call; None if there are none, or
+        if the file has not come yet."""
         with self._lock:
             symbols = self._open.get(build_id)
             if symbols is not None:
                 self._open.move_to_end(build_id)
                 return symbols
             entry = self._entries.get(build_id)
-            if entry is None or time.monotonic() < (self._failed.get(build_id) or 0):
+            if entry is None or entry in self._coming or time.monotonic() < (self._failed.get(build_id) or 0):
                 return None
             try:
                 entry = self._stored(entry)
+                if entry is None:
+                    return None
                 symbols = Symbols(self._files.path(build_id), entry.version, entry.load_address, self._starts)
             except (SymCacheError, OSError) as error:
-                log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
-                self._failed.put(build_id, time.monotonic() + RETRY_S)
+                self._fail(build_id, error)
                 return None
             self._open[build_id] = symbols
             if len(self._open) > OPEN_FILES:
@@ -215,21 +224,27 @@ class SymCaches:
         return self._chunks.add((file.build_id, file.sha256), file.chunk, file.chunks, file.data)
 
     def _know(self, entry: Entry) -> None:
-        """Takes names that are better than those that are known."""
-        self._entries.put(entry.build_id, entry)
-        self._open.pop(entry.build_id, None)
-        self._failed.pop(entry.build_id)
+        """Takes names, if they are better than those that are known."""
+        with self._lock:
+            if entry.version > self.version(entry.build_id):
+                self._entries.put(entry.build_id, entry)
+                self._open.pop(entry.build_id, None)
+                self._failed.pop(entry.build_id)
 
-    def _stored(self, entry: Entry) -> Entry:
+    def _fail(self, build_id: str, error: Exception) -> None:
+        log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
+        self._failed.put(build_id, time.monotonic() + RETRY_S)
+
+    def _stored(self, entry: Entry) -> Entry | None:
         """Returns what lies in the folder, which may be better than `entry`, as another process may have stored it.
-        Fetches the file from the symbol store if it is not there yet."""
+        Fetches the file from the symbol store if it is not there; None if it has not come yet."""
         stored = self._in_folder(entry.build_id)
         if stored is None or stored.version < entry.version:
             if not entry.uri:
                 self._entries.pop(entry.build_id)
                 raise SymCacheError("the file is gone from the folder")
             stored = self._fetch(entry)
-        if stored.version > entry.version:
+        if stored is not None:
             self._know(stored)
         return stored
 
@@ -237,17 +252,32 @@ class SymCaches:
         path = self._files.use(build_id)
         return _read_entry(path.with_suffix(".json")) if path is not None else None
 
-    def _fetch(self, entry: Entry) -> Entry:
-        """Fetches a file from the symbol store. Raises SymCacheError, also where the store is too slow."""
+    def _fetch(self, entry: Entry) -> Entry | None:
+        """Fetches a file from the symbol store; returns what lies in the folder then, None if nothing came yet.
+        Raises SymCacheError and OSError."""
         if self._patience_s is None:
             return self._write(entry, fetch(entry.uri, self._store))
-        if self._fetching is not None and not self._fetching.done():
-            raise SymCacheError("the symbol store is slow: another file is still coming")
-        self._fetching = self._fetcher.submit(self._write, entry, fetch(entry.uri, self._store))
+        if len(self._coming) >= MAX_COMING:
+            return None
+        self._coming.add(entry)
+        fetching = self._fetchers.submit(self._fetch_beside, entry)
+        if time.monotonic() >= self._slow_until_s:
+            try:
+                return fetching.result(self._patience_s)
+            except TimeoutError:
+                self._slow_until_s = time.monotonic() + RETRY_S
+        return None
+
+    def _fetch_beside(self, entry: Entry) -> Entry | None:
+        """Runs on a thread; None if it failed."""
         try:
-            return self._fetching.result(self._patience_s)
-        except TimeoutError:
-            raise SymCacheError(f"the symbol store has not sent the file within {self._patience_s:g} s") from None
+            return self._write(entry, fetch(entry.uri, self._store))
+        except Exception as error:
+            if self._entries.get(entry.build_id) == entry:  # else there are better names by now
+                self._fail(entry.build_id, error)
+            return None
+        finally:
+            self._coming.discard(entry)
 
     def _write(self, entry: Entry, blocks: Iterable[bytes]) -> Entry:
         """Stores a file, and returns its entry; if the folder has better names by the end, those stay, and it returns

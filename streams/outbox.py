@@ -72,7 +72,7 @@ class Outboxes:
         self.settings = settings
         groups = list(hold_back_for) if settings.kafka_in_process else []
         self.backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
-        self._request_producer = kafka.producer(settings)
+        self._producer = kafka.producer(settings)  # of what belongs to no partition
         self._open: list[Outbox] = []
 
     def open(self, partition: int) -> "Outbox":
@@ -92,7 +92,13 @@ class Outboxes:
             metrics.SYMBOL_REQUESTS.inc()
             with contextlib.suppress(BufferError):
                 value, key = request.SerializeToString(), request.build_id.encode()
-                self._request_producer.produce(SYMBOL_REQUESTS, value, key=key)
+                self._producer.produce(SYMBOL_REQUESTS, value, key=key)
+
+    def announce(self, build_id: str, messages: list[bytes]) -> None:
+        """Publishes names of locations of a build ID. Those that get lost are in the next day's announcements."""
+        for message in messages:
+            with contextlib.suppress(BufferError):
+                self._producer.produce(STACKS, message, key=build_id.encode())
 
     def close(self, timeout_s: float) -> None:
         """Closes all outboxes; waits up to `timeout_s` for transactions that have begun."""

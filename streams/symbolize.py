@@ -10,7 +10,7 @@ from icestream.byte_cache import ByteCache
 from icestream.messages.checks import MAX_LINES
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames
-from icestream.symcache import Line, SymCaches
+from icestream.symcache import Line, Symbols, SymCaches
 from icestream.v1.common_pb2 import Mapping
 from streams import metrics
 
@@ -20,6 +20,8 @@ CACHED_BYTES = 64_000_000
 """Limit of the names that are remembered: about 100,000 locations."""
 _LINE_BYTES = 200
 
+Late = Callable[[Mapping, int, int, int], None]
+"""Called with (mapping, location ID, address, Unix time in ns) when a symbol file has not come yet."""
 Want = Callable[[str, str, str], None]
 """Called with (build ID, host ID, file) when symbols are missing."""
 
@@ -31,10 +33,16 @@ _UNREADABLE = (Mapping.UNKNOWN, Mapping.SENT)
 class Symbolizer:
     """Names the locations of all partitions of a worker. Its only state is a cache."""
 
-    def __init__(self, symcaches: SymCaches | None, want: Want = lambda build_id, host_id, file: None) -> None:
+    def __init__(
+        self,
+        symcaches: SymCaches | None,
+        want: Want = lambda build_id, host_id, file: None,
+        late: Late = lambda mapping, location_id, address, seen_unix_nano: None,
+    ) -> None:
         """`symcaches`: None if there are none."""
         self._symcaches = symcaches
         self._want = want
+        self._late = late
         self._cache: ByteCache[int, LocationNames] = ByteCache(CACHED_BYTES, _size)
 
     def names(self, raw: RawColumns, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
@@ -63,17 +71,22 @@ class Symbolizer:
         if known is not None and known.version == version:
             metrics.LOCATIONS.labels("cached").inc()
             return known
-        named = self._lookup(mapping, int(raw.location_address[row]))
+        address = int(raw.location_address[row])
+        symbols = self._symcaches.get(mapping.build_id)
+        if symbols is None:
+            metrics.SYMBOLS_MISSING.inc()
+            self._late(mapping, location_id, address, raw.start_unix_nano)
+            return known or UNNAMED
+        metrics.LOCATIONS.labels("looked up").inc()
+        named = names_of(symbols, address, mapping.file)
         self._cache.put(location_id, named)
         return named
 
-    def _lookup(self, mapping: Mapping, address: int) -> LocationNames:
-        symbols = self._symcaches.get(mapping.build_id) if self._symcaches else None
-        if symbols is None:
-            return UNNAMED
-        metrics.LOCATIONS.labels("looked up").inc()
-        lines = tuple(symbols.lookup(address, mapping.file)[:MAX_LINES])
-        return LocationNames(symbols.version, lines) if lines else UNNAMED
+
+def names_of(symbols: Symbols, address: int, file: str) -> LocationNames:
+    """Returns the names of an address of a file."""
+    lines = tuple(symbols.lookup(address, file)[:MAX_LINES])
+    return LocationNames(symbols.version, lines) if lines else UNNAMED
 
 
 def _sent_names(raw: RawColumns, rows: np.ndarray) -> dict[int, LocationNames]:

@@ -16,6 +16,7 @@ from icestream.topics import RAW
 from icestream.unnamed import STARTS_VERSION
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
+from streams.late_names import LateNames
 from streams.logs import Logs
 from streams.outbox import Outboxes
 from streams.process import Operators, Processor
@@ -32,9 +33,9 @@ log = logging.getLogger(__name__)
 STOP_S = 3.0
 """How long an orderly stop may take. Then the process ends, and unacknowledged messages are processed again."""
 _LOOK_S = 0.2
-_FETCH_S = 2.0
-"""How long the messages of all partitions wait while a file comes from the symbol store. pyarrow would wait 100 s for a
-store that does not answer."""
+_FETCH_S = 0.1
+"""How long the messages of all partitions wait while a file comes from the symbol store, so that its names are there at
+once if the store is near. If it is slow, they wait no more than once in a while."""
 
 
 class Worker:
@@ -47,8 +48,9 @@ class Worker:
         folder = Path(settings.symbol_cache).expanduser()
         symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20, _FETCH_S)
         self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
+        self._late_names = LateNames(symcaches)
         processor = Processor(
-            Operators(symbolize=Symbolizer(symcaches, self._requester.want).names),
+            Operators(symbolize=Symbolizer(symcaches, self._requester.want, self._late_names.wait).names),
             Limits(bytes=settings.attach_memory_mb * 10**6),
             read_retention(settings),
         )
@@ -69,7 +71,7 @@ class Worker:
         """Runs until SIGINT or SIGTERM (returns None), or until a failure (returns the error); then ends within 5 s."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._end, None)
-        beside = [asyncio.create_task(self._run_app()), asyncio.create_task(self._ask())]
+        beside = [asyncio.create_task(work) for work in (self._run_app(), self._ask(), self._announce_late_names())]
         log.info("reading %s", RAW)
         error = await self._ended
         _exit_after(STOP_S + 1.5, 1 if error else 0)
@@ -107,6 +109,12 @@ class Worker:
             await asyncio.sleep(_LOOK_S)
             if self._symbols.caught_up.is_set():
                 self._outboxes.ask(self._requester.due(time.monotonic(), time.time_ns()))
+
+    async def _announce_late_names(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for build_id, messages in self._late_names.come(time.monotonic()).items():
+                self._outboxes.announce(build_id, messages)
 
     def _symbols_received(self, file: SymbolFile) -> None:
         requester, now_s = self._requester, time.monotonic()

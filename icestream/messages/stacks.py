@@ -15,7 +15,7 @@ from icestream.v1.stacks_pb2 import StackBatch
 class StackColumns:
     """A checked StackBatch: n nodes, l locations, m lines. Every index is in range."""
 
-    source: Source  # empty where the message comes from `resolve`
+    source: Source  # empty where names come late, mostly from `resolve`
     published_unix_nano: int
     seen_unix_nano: int
     strings: list[str]

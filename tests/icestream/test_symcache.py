@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 import zstandard
@@ -18,6 +19,7 @@ from icestream.demangle import demangle
 from icestream.symbol_chunks import MAX_BYTES
 from icestream.symcache import Line, SymCacheError, SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.slow_store import SlowStore
 from tests.waiting import PATIENCE_S, wait_until
 
 SOURCE = """
@@ -242,42 +244,6 @@ def test_uris_are_read_through_pyarrow(program: Program, tmp_path: Path) -> None
     assert lines_of(caches, program)[0]
 
 
-class SlowStore(ThreadingHTTPServer):
-    """An S3 that has one file, and answers when it is told to, until the end of the block."""
-
-    daemon_threads = True
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.answers = data, threading.Event()
-        super().__init__(("127.0.0.1", 0), SlowHandler)
-        place = f"127.0.0.1%3A{self.server_address[1]}"
-        self.uri = f"s3://key:secret@bucket/file?region=us-east-1&scheme=http&endpoint_override={place}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """The client has given up, and asks again."""
-
-
-class SlowHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self) -> None:
-        store = self.server
-        assert isinstance(store, SlowStore)
-        assert store.answers.wait(PATIENCE_S)
-        self.send_response(206 if "Range" in self.headers else 200)
-        self.send_header("Content-Length", str(len(store.data)))
-        self.send_header("Last-Modified", "Sat, 31 Jan 2026 12:00:00 GMT")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(store.data)
-
-    do_GET = do_HEAD
-
-    def log_message(self, *arguments: object) -> None:
-        """Says nothing."""
-
-
 def test_a_slow_symbol_store_holds_up_nobody_for_long_and_its_file_is_there_later(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +262,80 @@ def test_a_slow_symbol_store_holds_up_nobody_for_long_and_its_file_is_there_late
         assert lines_of(caches, program)[0]
         wait_until(lambda: caches.get("gnu:bb"))
         store.shutdown()
+
+
+def test_a_slow_symbol_store_is_not_waited_for_again_and_again(program: Program, tmp_path: Path) -> None:
+    """Each file is there as soon as it has come."""
+    patience_s = 0.5
+    with SlowStore(program.data) as store:
+        caches = SymCaches(tmp_path, patience_s=patience_s)
+        waited_s = 0.0
+        for number in range(4):
+            file = program.file(uri=store.uri)
+            file.build_id = f"gnu:{number}"
+            assert caches.add(file)
+            store.answers.clear()
+            began = time.monotonic()
+            assert caches.get(file.build_id) is None
+            waited_s += time.monotonic() - began
+            store.answers.set()
+            assert version_of_names(caches, file.build_id) == 5
+        assert waited_s < 3 * patience_s
+        store.shutdown()
+
+
+def test_a_file_that_a_near_symbol_store_has_is_there_at_once(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "aa.symcache").write_bytes(program.data)
+    caches = SymCaches(tmp_path / "cache", str(tmp_path), patience_s=PATIENCE_S)
+    assert caches.add(program.file(uri=str(tmp_path / "aa.symcache")))
+    assert lines_of(caches, program)[0]
+
+
+def test_files_that_come_from_a_slow_symbol_store_are_bounded(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symcache, "MAX_COMING", 2)
+    threads = threading.active_count()
+    with SlowStore(program.data) as store:
+        caches = SymCaches(tmp_path, patience_s=0.01)
+        for number in range(20):
+            file = program.file(uri=store.uri)
+            file.build_id = f"gnu:{number}"
+            assert caches.add(file)
+            assert caches.get(file.build_id) is None
+        assert len(list(tmp_path.glob(f".*{PART}"))) <= 2
+        store.answers.set()
+        for number in range(20):
+            assert version_of_names(caches, f"gnu:{number}") == 5
+        store.shutdown()
+    wait_until(lambda: threading.active_count() <= threads + symcache.FETCHERS)
+
+
+def test_names_can_be_looked_up_while_a_file_is_unpacked(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches, go_on, begun = SymCaches(tmp_path), threading.Event(), threading.Event()
+    assert caches.add(program.chunks(1)[0])
+    unzip = symcache._unzip
+
+    def slow(compressed: IO[bytes], build_id: str) -> Iterator[bytes]:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        yield from unzip(compressed, build_id)
+
+    monkeypatch.setattr(symcache, "_unzip", slow)
+    [large] = program.chunks(1)
+    large.build_id = "gnu:large"
+    adding = threading.Thread(target=caches.add, args=[large])
+    adding.start()
+    assert begun.wait(PATIENCE_S)
+    looking = threading.Thread(target=caches.get, args=["gnu:aa"], daemon=True)
+    looking.start()
+    looking.join(30)
+    assert not looking.is_alive()
+    go_on.set()
+    adding.join()
+    assert caches.version("gnu:large") == 5
 
 
 @pytest.mark.parametrize("another", ["thread", "process"])
@@ -317,11 +357,12 @@ def test_a_file_that_comes_late_does_not_take_the_place_of_better_names(
         store.shutdown()
 
 
-def version_of_names(caches: SymCaches) -> int:
-    wait_until(lambda: caches.get("gnu:aa"))
-    symbols = caches.get("gnu:aa")
+def version_of_names(caches: SymCaches, build_id: str = "gnu:aa") -> int:
+    """Waits for the names."""
+    wait_until(lambda: caches.get(build_id))
+    symbols = caches.get(build_id)
     assert symbols is not None
-    assert symbols.version == caches.version("gnu:aa")
+    assert symbols.version == caches.version(build_id)
     return symbols.version
 
 

@@ -15,10 +15,11 @@ from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
 from icestream.symcache import START_LINES_BYTES, Line, SymCaches
 from icestream.topics import ACTIVITY, RAW
-from icestream.v1.common_pb2 import BatchId
+from icestream.v1.common_pb2 import BatchId, Mapping
 from streams import symbolize
 from streams.flatten import operations_reader
 from streams.flatten.operations_reader import OperationsReader
+from streams.late_names import LATE_BYTES, LateNames
 from streams.retained import Limits, Retained, RunId
 from streams.series_encoder import SERIES_BYTES, SeriesEncoder
 from streams.state import PartitionState
@@ -84,6 +85,17 @@ def test_symbols_that_are_asked_for() -> None:
     requests = SymbolRequester()
     used = grown(lambda number: requests.want(f"gnu:{number}", f"host-{number}", f"/{number}" + "p" * 3000), 12_000)
     assert WANTED_BYTES / 2 < used < 1.2 * WANTED_BYTES
+
+
+@pytest.mark.parametrize("size", [10, 3000])
+def test_locations_whose_names_come_late(size: int, tmp_path: Path) -> None:
+    late = LateNames(SymCaches(tmp_path))
+
+    def use(number: int) -> None:
+        mapping = Mapping(kind=Mapping.FILE, build_id=f"gnu:{number}", file="p" * size)
+        late.wait(mapping, 2**63 + number, 2**62 + number, 2**60 + number)
+
+    assert LATE_BYTES / 2 < grown(use, 2 * LATE_BYTES // (size + 400)) < 1.2 * LATE_BYTES
 
 
 @pytest.mark.parametrize("size", [10, 1000])

@@ -1,12 +1,6 @@
-import hashlib
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
-import zstandard
-from symbolic.debuginfo import Archive
 
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames
@@ -19,24 +13,6 @@ from tests.data.handwritten import Raw, Sample, raw_id
 from tests.streams.outputs import stacks
 
 MAPPINGS = [Mapping(), Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/bin/p"), Mapping(kind=Mapping.NAMED)]
-
-
-@pytest.fixture(scope="module")
-def symbols(tmp_path_factory: pytest.TempPathFactory) -> tuple[SymbolFile, int]:
-    """The symbols of a program, and the address of its function `work`."""
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "p.c").write_text("int work(int x) { return x + 1; }\nint main(void) { return work(1); }\n")
-    subprocess.run(["gcc", "-g", "-O0", "-no-pie", "-o", folder / "p", folder / "p.c"], check=True)
-    data = next(Archive.open(str(folder / "p")).iter_objects()).make_symcache().open_stream().read()
-    lines = subprocess.check_output(["nm", folder / "p"], text=True).splitlines()
-    address = next(int(line.split()[0], 16) for line in lines if line.endswith(" work"))
-    file = SymbolFile(
-        build_id="gnu:aa", version=7, size=len(data), sha256=hashlib.sha256(data).hexdigest(), load_address=0x400000,
-        chunks=1, data=zstandard.ZstdCompressor().compress(data),
-    )  # fmt: skip
-    return file, address
 
 
 def test_locations_are_named_when_their_symbols_are_there_and_asked_for_when_not(

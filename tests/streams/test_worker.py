@@ -20,9 +20,9 @@ from icestream import kafka
 from icestream.commands.topics import create
 from icestream.metrics import parse_metrics
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP, SYMBOL_REQUESTS
+from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STACKS, STREAMS_GROUP, SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.samples_pb2 import SampleBatch
-from icestream.v1.symbols_pb2 import SymbolRequest
+from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from streams.app import QUEUED_BYTES
 from tests.conftest import delete_topics
@@ -30,7 +30,8 @@ from tests.data.handwritten import Raw, Sample
 from tests.data.windows import Window, window
 from tests.pipeline import reading
 from tests.ports import free_port
-from tests.streams.outputs import rows
+from tests.slow_store import SlowStore
+from tests.streams.outputs import rows, stacks
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.pipeline
@@ -344,6 +345,40 @@ def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) 
     assert found == [("gnu:aa", "host-0", "/bin/a", attempt) for attempt in range(1, 1 + len(found))]
 
 
+@IN_PROCESS
+def test_names_that_come_late_from_a_slow_symbol_store_are_announced_while_samples_go_on(
+    worker: Worker, symbols: tuple[SymbolFile, int], stored: SymbolFile, store: SlowStore
+) -> None:
+    port = free_port()
+    worker.start(ICESTREAM_METRICS_LISTEN=f"127.0.0.1:{port}")
+    worker.send(SYMBOLS, stored.SerializeToString())
+    worker.wait(lambda: metrics(port).get(("icestream_streams_symbol_files_total", "new")) == 1)
+
+    def announced() -> list[tuple[int, tuple[str, ...]]]:
+        return [each for value, _ in worker.messages(STACKS) for each in stacks([value])[1].items()]
+
+    for sequence in (1, 2):
+        worker.send(RAW, Raw([Sample(1)], locations=[(1, symbols[1])], host="host-0", sequence=sequence).bytes())
+    worker.wait(lambda: len(worker.messages(SAMPLES)) == 2)
+    [(location, functions)] = announced()
+    assert functions == ()
+    store.answers.set()
+    worker.wait(lambda: len(announced()) > 1)
+    worker.send(RAW, Raw([Sample(1)], locations=[(1, symbols[1])], host="host-0", sequence=3).bytes())
+    worker.wait(lambda: len(worker.messages(SAMPLES)) == 3)
+    assert sorted(announced()) == [(location, ()), (location, ("work",))]
+
+
+def metrics(port: int) -> dict[tuple[str, ...], float]:
+    """What /metrics has, by name and labels; {} while nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+            found = parse_metrics(answer.read().decode())
+    except OSError:
+        return {}
+    return {(sample.name, *sample.labels.values()): sample.value for sample in itertools.chain(*found.values())}
+
+
 def readiness(port: int) -> str:
     """What /readyz answers; "" while nobody answers."""
     try:
@@ -390,9 +425,7 @@ def test_health_and_metrics_are_served(worker: Worker) -> None:
     worker.wait(lambda: readiness(port) == '{"status": "ready"}')
     worker.publish(window(START, 1))
     worker.wait(lambda: worker.values()[0] > 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
-        metrics = parse_metrics(answer.read().decode())
-    values = {(sample.name, *sample.labels.values()): sample.value for sample in itertools.chain(*metrics.values())}
+    values = metrics(port)
     assert values["icestream_streams_samples_total", "none"] >= 1
     assert values["icestream_streams_messages_total", RAW] == 1
 
