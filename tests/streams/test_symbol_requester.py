@@ -1,5 +1,5 @@
 from icestream.v1.symbols_pb2 import SymbolRequest
-from streams.symbol_requester import HOSTS, MAX_ATTEMPTS, TIMEOUT_S, WANTED_BYTES, SymbolRequester
+from streams.symbol_requester import HOSTS, MAX_ATTEMPTS, REST_S, TIMEOUT_S, WANTED_BYTES, SymbolRequester
 
 
 def asked(requests: SymbolRequester, until_s: float, start_s: float = 0.0) -> list[tuple[float, str, int]]:
@@ -63,7 +63,8 @@ def test_attempts_hosts_and_build_ids_are_bounded() -> None:
     [(_, wanted)] = requests.wanted.items()
     assert len(wanted.hosts) == HOSTS
     found: list[SymbolRequest] = []
-    for hour in range(100):
+    hours = round(REST_S / 3600)
+    for hour in range(MAX_ATTEMPTS + hours - 1):
         found += requests.due(hour * 3600.0, 0)
     assert len(found) == MAX_ATTEMPTS
     for i in range(WANTED_BYTES // 5000):
@@ -72,6 +73,31 @@ def test_attempts_hosts_and_build_ids_are_bounded() -> None:
     assert requests.wanted.bytes <= WANTED_BYTES
     assert requests.wanted.get("gnu:1") is wanted
     assert requests.wanted.get("gnu:2") is None
+
+
+def test_after_many_requests_in_vain_and_a_rest_it_begins_anew_with_hosts_that_have_the_file_now() -> None:
+    requests = SymbolRequester()
+    for i in range(HOSTS):
+        requests.want("gnu:1", f"gone-{i}", "/p")
+    *_, (last_s, last_host, attempt) = asked(requests, 3600)
+    assert attempt == MAX_ATTEMPTS
+    requests.failed("gnu:1", last_host, last_s + 1)
+    for i in range(HOSTS):
+        requests.want("gnu:1", f"new-{i}", "/p")
+    [(_, wanted)] = requests.wanted.items()
+    assert len(wanted.hosts) == HOSTS
+    again_s = last_s + REST_S
+    assert asked(requests, again_s, last_s + 1) == []
+    assert asked(requests, again_s + 15, again_s) == [(again_s, "new-0", 1), (again_s + 10, "new-1", 2)]
+    requests.has_no_names("gnu:1", "new-1", again_s + 15)
+    assert asked(requests, again_s + 16, again_s + 15) == [(again_s + 15, "new-2", 3)]
+
+
+def test_hosts_are_asked_again_after_a_rest_if_no_other_has_the_file() -> None:
+    requests = SymbolRequester()
+    requests.want("gnu:1", "a", "/p")
+    found = asked(requests, 2 * 86400)
+    assert found[MAX_ATTEMPTS] == (found[MAX_ATTEMPTS - 1][0] + REST_S, "a", 1)
 
 
 def test_a_request_says_which_file_the_host_knows_it_by() -> None:
