@@ -52,7 +52,7 @@ def _datagram(
         [row[3] for row in rows],
         [tid] * len(rows),
     )
-    ends = [(trace_id + span_id, *others, 0) for trace_id, span_id, *others in spans or []]
+    ends = [(trace + own, parent, name, start, end, 0) for trace, own, parent, name, start, end in spans or []]
     (only,) = datagrams(service, pid or os.getpid(), columns, ends, dropped)
     return only.content
 
