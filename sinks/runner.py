@@ -12,11 +12,11 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from icestream.kafka import consumer
-from icestream.readiness import GroupWatch
+from icestream.readiness import GroupOffsets, GroupWatch, Standstills
 from icestream.settings import KafkaSettings
 from sinks import metrics
 from sinks.assignment import Assignment
-from sinks.kafka_clock import KafkaClock
+from sinks.kafka_clock import KafkaClock, newest_timestamp_ms
 from sinks.migrate import MigrationError
 from sinks.range_writer import RangeWriter, Reject
 from sinks.sink import Sink
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.1
 _CHECK_S = 10.0
 _RETRY_S = 2.0
+_ASK_TIME_S = 60.0
 _FETCHES = {"fetch.min.bytes": 100_000, "fetch.wait.max.ms": 250}
 """A fetch waits so long until there are so many bytes: one for each message costs more than the message does."""
 
@@ -53,6 +54,8 @@ class Runner:
         self._flush_bytes = flush_bytes
         self._assignment = Assignment(sink)
         self._watch: GroupWatch | None = None
+        self._knows_time = False  # from a message
+        self._ask_time_at = 0.0
         self._next_check = 0.0
         self._kafka_problem: str | None = "has not reached Kafka yet"
         self._store_problem: str | None = None
@@ -75,9 +78,10 @@ class Runner:
             cluster = self._wait_for_kafka(reader)
             if not cluster:
                 return
+            self._ask_time_at = time.monotonic() + _ASK_TIME_S
             self._watch = GroupWatch(
                 self._settings, self.sink.group, self.sink.topics,
-                own=self._assignment.read_to, collects_s=self._flush_s, on_offsets=self._assignment.note_lags,
+                own=self._assignment.read_to, collects_s=self._flush_s, on_offsets=self._note_offsets,
             )  # fmt: skip
             writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes)
             reader.subscribe(
@@ -146,8 +150,24 @@ class Runner:
                 continue
             self._assignment.add(reader, message)
             self._clock.note(message.timestamp()[1])
+            self._knows_time = True
             metrics.MESSAGES.labels(self.sink.name, message.topic() or "").inc()
             metrics.BYTES.labels(self.sink.name, message.topic() or "").inc(len(message.value() or b""))
+
+    def _note_offsets(self, offsets: GroupOffsets, standstills: Standstills) -> None:
+        """GroupWatch calls it, in its thread. Where no message comes for a minute, they were read before this process
+        started, and Kafka is asked how new they are."""
+        self._assignment.note_lags(offsets, standstills)
+        if self._knows_time or time.monotonic() < self._ask_time_at:
+            return
+        self._ask_time_at = time.monotonic() + _ASK_TIME_S
+        try:
+            newest_ms = newest_timestamp_ms(self._settings, offsets.lags)
+        except KafkaException as error:
+            log.debug("%s: Kafka does not tell the newest timestamp: %s", self.sink.name, error)
+            return
+        self._clock.note(newest_ms)
+        self._knows_time = newest_ms > 0
 
     def _complain(self, error: KafkaError) -> None:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,8 @@ def start(
     """Starts sinks of the given kinds, by default all that have a destination. `clients`: default: new ones."""
     clients = clients or Clients(settings.clickhouse)
     clock = KafkaClock()
+    if settings.kafka_in_process:  # its messages have the time of this machine
+        clock.note(time.time_ns() // 10**6)
     runners = [_runner(kind, settings, clients, stop, clock) for kind in kinds or _wanted(settings)]
     running = Running(runners, [], {})
     for runner in runners:

@@ -1,19 +1,23 @@
 """A sink whose clock is wrong deletes nothing that is not old by Kafka's time."""
 
+import dataclasses
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from clickhouse_connect.driver.client import Client
+from confluent_kafka import KafkaException
 
 from icestream.clickhouse import Clients
 from icestream.rollups import DAY_S, HOUR_S
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, SAMPLES
 from sinks.clickhouse import ClickHouseSink
-from sinks.kafka_clock import KafkaClock
+from sinks.kafka_clock import KafkaClock, newest_timestamp_ms
 from sinks.parquet import ParquetSink
 from sinks.retention import set_retention
 from sinks.rollups import Rollups
@@ -99,6 +103,55 @@ def test_the_archive_and_the_lake_keep_days_that_are_young_by_kafkas_time(
         running.join(PATIENCE_S)
     assert (tmp_path / "archive" / RAW / f"date={days[0]}").exists()
     assert days[0] in dates(lake)
+
+
+def test_a_sink_that_starts_again_knows_kafkas_time_without_a_message(
+    broker: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.runner._ASK_TIME_S", 0.0)
+    monkeypatch.setattr("icestream.readiness.LOOK_S", 0.1)
+    settings = SinkSettings(**dataclasses.asdict(broker), archive=str(tmp_path), archive_days=30, parquet_flush_s=0.1)
+    send(broker, RAW, window(time.time_ns(), 1).raw)
+    with archiving(settings):
+        wait_until(lambda: any(tmp_path.rglob("*.parquet")))  # what was written is committed before it ends
+    young, old = (tmp_path / RAW / f"date={day_before(days)}" for days in (20, 60))
+    for day in (young, old):
+        day.mkdir(parents=True)
+    if not broker.kafka_in_process:  # whose time is that of this machine
+        monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + 45 * DAY_S)
+    with archiving(settings):
+        wait_until(lambda: not old.exists())
+    assert young.exists()
+
+
+@pytest.mark.kafka
+def test_kafka_without_messages_tells_no_time(apache_kafka: KafkaSettings) -> None:
+    answers: list[float] = []
+
+    def ask() -> bool:
+        with suppress(KafkaException):  # partitions that were just made may have no leader yet
+            answers.append(newest_timestamp_ms(apache_kafka, [(RAW, 0), (SAMPLES, 1)]))
+        return bool(answers)
+
+    wait_until(ask)
+    send(apache_kafka, SAMPLES, sample_batch(1), partition=1)
+    ask()
+    assert answers == [-1, pytest.approx(time.time() * 1000, abs=60_000)]
+
+
+@contextmanager
+def archiving(settings: SinkSettings) -> Iterator[None]:
+    stop = threading.Event()
+    running = start(settings, stop, kinds=("archive",))
+    try:
+        yield
+    finally:
+        stop.set()
+        running.join(PATIENCE_S)
+
+
+def day_before(days: int) -> str:
+    return datetime.fromtimestamp(time.time() - days * DAY_S, timezone.utc).date().isoformat()
 
 
 def dates(lake: Path) -> set[str]:
