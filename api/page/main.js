@@ -46,7 +46,7 @@ const views = {
   requests: showRequests,
 };
 
-startControls(state, load);
+startControls(state, load, showProblem);
 showControls(state.values);
 state.subscribe((values, changed) => {
   showControls(values);
@@ -123,7 +123,9 @@ async function showProfile(values, signal) {
 }
 
 async function showComparison(values, signal) {
-  showGraph(await api.diff(values, baselineOf(values), shapeOf(values), signal), values);
+  const answer = await api.diff(values, baselineOf(values), shapeOf(values), signal);
+  byId("absolute").hidden = answer.aggregation === "average"; // the API always compares gauges by value
+  showGraph(answer, values);
 }
 
 /** The part of the tree that the graph can draw. */

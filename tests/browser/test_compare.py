@@ -2,7 +2,9 @@
 
 import pytest
 
+from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.browser.conftest import Site
+from tests.browser.fill import MEMORY_IN_USE
 from tests.browser.page import Page
 
 pytestmark = pytest.mark.browser
@@ -108,3 +110,17 @@ def test_values_are_compared_as_they_are_where_asked(page: Page, site: Site) -> 
         1,
         1,
     ]
+
+
+def test_gauges_are_compared_by_value_without_a_choice(page: Page, site: Site) -> None:
+    page.open(view="compare", profile_type=MEMORY_IN_USE, start=site.middle)
+    assert "compared by value" in page.find("#summary").text
+    assert page.js("const { baseline } = icestream.graph.tree; return [baseline.scale, baseline.profileScale]") == [
+        1,
+        1,
+    ]
+    assert not page.find("#absolute").is_displayed()
+    page.js("icestream.state.update({ profile_type: arguments[0] })", DEFAULT_PROFILE_TYPE)
+    page.settle()
+    assert "compared by share" in page.find("#summary").text
+    assert page.find("#absolute").is_displayed()

@@ -42,7 +42,11 @@ def baseline(
 
 
 AbsoluteParam = Annotated[
-    bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
+    bool,
+    Query(
+        description="Compare values as they are, instead of scaling the smaller side up to the larger one. Those of"
+        " gauges always are."
+    ),
 ]
 
 
@@ -60,7 +64,8 @@ def diff(
     limit = state.settings.api_max_stacks
     profile, before = (read_selected_stacks(state.database, side, limit) for side in (selection, baseline))
     head = selection.as_json() | baseline_json(baseline)
-    return diff_response(state, (profile, before), head, view, shape, absolute, output_format)
+    # How much there is at a moment does not depend on how long one looks.
+    return diff_response(state, (profile, before), head, view, shape, absolute or selection.is_gauge, output_format)
 
 
 def baseline_json(baseline: Selection) -> dict[str, Any]:

@@ -39,6 +39,19 @@ def test_an_absolute_diff_and_one_with_an_empty_side_scale_nothing(api: Api) -> 
     assert (answer["baseline_total"], answer["scale"], answer["baseline_scale"]) == (0, 1.0, 1.0)
 
 
+def test_gauges_are_compared_by_value(api: Api, client: Client) -> None:
+    """A service with twice as many goroutines of each kind must not look the same."""
+    kind = "goroutines:goroutine:count:goroutine:count"
+    for version, count in (("1.4", 100), ("1.5", 200)):
+        labels = {"service": "shop", "version": version}
+        fill(client, [Sample((MAIN,), count, labels=labels, profile_type=kind)])
+    sides = {"selector": '{version="1.5"}', "baseline_selector": '{version="1.4"}', "profile_type": kind}
+    for absolute in (True, False):
+        answer = api.json("/api/v1/diff", absolute=absolute, **sides)
+        assert (answer["total"], answer["baseline_total"]) == (200, 100)
+        assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (False, 1.0, 1.0)
+
+
 @pytest.mark.usefixtures("two_versions")
 def test_as_text_a_diff_has_both_values_the_baseline_first(api: Api) -> None:
     answer = api.get(
