@@ -166,23 +166,39 @@ async function ask(route, parameters, signal) {
 }
 
 async function answerOf(route, parameters, signal) {
+  const body = await jsonOf(await responseOf(address(route, parameters), signal));
+  if (body) return body;
+  throw new ApiError("The answer is incomplete, or not one of the query API.", "Refresh to ask again. A proxy may have answered.");
+}
+
+/** Saves a file of `downloads`. Throws ApiError: of a link, the browser would not say why it failed. */
+export async function save(href) {
+  const response = await responseOf(href);
+  const [, name] = /filename="(.*?)"/.exec(response.headers.get("Content-Disposition")) ?? [];
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name ?? new URL(href).pathname.split("/").at(-1);
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href));
+}
+
+/** Returns an answer that is no error. Throws as `ask`. */
+async function responseOf(url, signal) {
   let response;
   try {
-    response = await fetch(address(route, parameters), { signal, headers: { Accept: "application/json" } });
+    response = await fetch(url, { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(
-      "The query API cannot be reached.",
-      "Is icestream running? Refresh to ask again.",
-    );
+    throw new ApiError("The query API cannot be reached.", "Is icestream running? Refresh to ask again.");
   }
-  const body = await response.json().catch((error) => {
+  if (response.ok) return response;
+  const { message, hint } = (await jsonOf(response))?.error ?? {};
+  throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint);
+}
+
+/** The JSON of an answer, or null. */
+const jsonOf = (response) =>
+  response.json().catch((error) => {
     if (error.name === "AbortError") throw error;
     return null;
   });
-  if (response.ok && body) return body;
-  if (response.ok)
-    throw new ApiError("The answer is incomplete, or not one of the query API.", "Refresh to ask again. A proxy may have answered.");
-  const { message, hint } = body?.error ?? {};
-  throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint);
-}

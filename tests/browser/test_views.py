@@ -1,5 +1,8 @@
 """Looking at what uses CPU: services first, then a service's frames, and what to do with one of them."""
 
+import json
+from pathlib import Path
+
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
@@ -203,6 +206,28 @@ def test_files_of_what_is_shown_can_be_saved(page: Page) -> None:
     fetched = "fetch(given[0]).then((answer) => done(answer.status))"
     assert "format=pgo" in links.pop("Go PGO")  # nothing here is written in Go
     assert {page.js_async(fetched, link) for link in links.values()} == {200}
+
+
+def test_an_export_is_saved_and_one_that_fails_says_why(page: Page, tmp_path: Path) -> None:
+    behavior = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    page.browser.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
+    page.open(selector=CHECKOUT)
+
+    def export(title: str) -> None:
+        page.click("#export")
+        next(link for link in page.all(".menu a") if link.text == title).click()
+        page.until(lambda: page.find("#export").text == "Export")
+
+    export("Go PGO")
+    page.until(lambda: page.find("#problem").is_displayed())
+    assert page.find("#problem strong").text == "no samples in functions of Go"
+    assert "select a service that is written in Go" in page.find("#problem span").text
+    assert page.errors()  # the browser's own, of the status 404
+    for title, name in (("pprof", "icestream.pb.gz"), ("JSON", "merge.json")):
+        export(title)
+        page.until(lambda name=name: (tmp_path / name).exists())
+        assert not page.find("#problem").is_displayed()
+    assert json.loads((tmp_path / "merge.json").read_text())["selector"] == CHECKOUT
 
 
 def test_source_lines_of_a_function_have_values_and_links(page: Page, site: Site) -> None:

@@ -5,8 +5,8 @@ import { byId, element } from "./dom.js";
 let closeMenu = () => {};
 
 /**
- * Shows a menu at a point of the window, for pointer and keyboard. An item with `href` is a link to a file, others do something.
- * @param {{text: string, act?: () => void, href?: string}[]} items
+ * Shows a menu at a point of the window, for pointer and keyboard. The address of an item with `href` can be copied.
+ * @param {{text: string, act: () => void, href?: string}[]} items
  */
 export function showMenu(x, y, title, items) {
   closeMenu();
@@ -31,13 +31,12 @@ export function showMenu(x, y, title, items) {
 }
 
 function item({ text, act, href }) {
-  const properties = { role: "menuitem", tabindex: "-1" };
-  if (href) return element("a", { ...properties, href, download: "", onclick: () => closeMenu() }, text);
-  const choose = () => {
+  const choose = (event) => {
+    event.preventDefault();
     closeMenu();
     act();
   };
-  return element("button", { ...properties, type: "button", onclick: choose }, text);
+  return element(href ? "a" : "button", { role: "menuitem", tabindex: "-1", href, onclick: choose }, text);
 }
 
 function key(event, menu) {

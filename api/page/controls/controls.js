@@ -25,7 +25,7 @@ let refreshEvery = "";
 let reload = null;
 
 /** Creates the controls. `load` asks the API again. */
-export function startControls(state, load) {
+export function startControls(state, load, showProblem) {
   reload = load;
   fields = {
     selector: selectorField(state, "selector", "selector-field", {
@@ -50,7 +50,7 @@ export function startControls(state, load) {
   startViews(state);
   startShifts(state);
   startProfileTypes(state);
-  startViewBar(state);
+  startViewBar(state, showProblem);
   startSettings(state);
   byId("reload").addEventListener("click", load);
   byId("refresh").addEventListener("change", () => state.update({ refresh: byId("refresh").value }, { replace: true }));

@@ -11,7 +11,7 @@ const CHIPS = [
   ["hide", "hidden"],
 ];
 
-export function startViewBar(state) {
+export function startViewBar(state, showProblem) {
   for (const name of ["frames", "by", "group_by"]) {
     const select = byId(name.replace("_", "-"));
     select.addEventListener("change", () => state.update({ ...NOWHERE, [name]: select.value }));
@@ -24,7 +24,8 @@ export function startViewBar(state) {
   byId("export").addEventListener("click", () => {
     const { left, bottom } = byId("export").getBoundingClientRect();
     const files = api.downloads(state.values, baselineOf(state.values));
-    showMenu(left, bottom + 2, "Export as", files.map(([text, href]) => ({ text, href })));
+    const items = files.map(([text, href]) => ({ text, href, act: () => save(href, showProblem) }));
+    showMenu(left, bottom + 2, "Export as", items);
   });
   byId("chips").addEventListener("click", (event) => {
     const name = event.target.closest("button")?.dataset.chip;
@@ -44,6 +45,12 @@ export function showViewBar(values) {
   byId("chains").setAttribute("aria-pressed", String(values.chains === "all"));
   byId("view").hidden = ["services", "operations"].includes(values.view) || (values.view === "requests" && !values.trace);
   byId("chips").replaceChildren(...CHIPS.filter(([name]) => values[name]).map(([name, title]) => chip(name, title, values[name])));
+}
+
+async function save(href, showProblem) {
+  byId("export").textContent = "Exporting…";
+  await api.save(href).then(() => showProblem(null), showProblem);
+  byId("export").textContent = "Export";
 }
 
 /** Fills a list of labels with those that the samples have; it keeps what it has if the API does not answer. */
