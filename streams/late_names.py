@@ -33,7 +33,7 @@ class _Location:
     """A location that waits. It has no Mapping: that would keep the memory of the whole batch."""
 
     id: int
-    kind: Mapping.Kind.ValueType
+    kind: Mapping.Kind
     build_id: str
     file: str
     address: int
@@ -93,7 +93,7 @@ def _messages(build_id: str, symbols: Symbols, locations: list[_Location]) -> li
     found = [_Named(location, names_of(symbols, location.address, location.file)) for location in locations]
     named = [one for one in found if one.names.version]
     metrics.LOCATIONS.labels("late").inc(len(named))
-    row_of: dict[tuple[Mapping.Kind.ValueType, str], int] = {}
+    row_of: dict[tuple[Mapping.Kind, str], int] = {}
     rows = [row_of.setdefault((location.kind, location.file), len(row_of)) for location, _ in named]
     return encode_stacks(
         source=None,
