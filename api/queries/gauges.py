@@ -5,6 +5,7 @@ from typing import Any
 from api.queries.conditions import Conditions
 from api.queries.rollups import Plan
 from api.queries.selection import Selection
+from api.queries.whole_sums import PLAIN_STACK
 
 _SUMS_OF_FLOATS = "toInt64(round(sum({0})))"
 _SUMS = "sum({0})"
@@ -32,7 +33,7 @@ def averaged_stacks(plan: Plan, selection: Selection) -> tuple[str, Conditions]:
         sums.append(f"SELECT series_id, stack_id, value, count FROM gauge_stack_days {where}")
         profiles.append(f"SELECT series_id, profiles, first_time, last_time FROM gauge_days {where}")
     for each in selection.alternatives(plan.samples, parameters):
-        sums.append(f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM samples {each.where}")
+        sums.append(f"SELECT series_id, {PLAIN_STACK}, value, toInt64(count) AS count FROM samples {each.where}")
         profiles.append(f"{_PROFILES} {each.where} GROUP BY series_id")
     weights = _WEIGHTS.format(profiles=" UNION ALL ".join(profiles))
     found = (

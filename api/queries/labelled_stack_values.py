@@ -15,7 +15,7 @@ from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, check_groups, with_span_names
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
-from api.queries.whole_sums import HAVING, SUMS, whole_sums
+from api.queries.whole_sums import HAVING, PLAIN_STACK, SUMS, whole_sums
 from icestream.span_operations import JOIN_SPAN_NAMES, OPERATION_OF_SAMPLE
 
 _MAX_VALUES = 1000
@@ -47,7 +47,7 @@ def read_labelled_stack_values(
     else:
         sources = stack_sources(plan, selection, by_service=False)
     rows = " UNION ALL ".join(
-        f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM {table} {each.where}"
+        f"SELECT series_id, {PLAIN_STACK}, value, toInt64(count) AS count FROM {table} {each.where}"
         for table, each in sources
     )
     conditions = sources[0][1]

@@ -12,6 +12,9 @@ from api.errors import too_large
 SUMS = "sum(value) AS sum_of_values, sum(toFloat64(value)) AS size, sum(count) AS sum_of_counts"
 HAVING = "HAVING sum_of_values != 0 OR sum_of_counts != 0"
 """For a SELECT of rows with `value` and `count`."""
+PLAIN_STACK = "CAST(stack_id AS UInt64) AS stack_id"
+"""For a SELECT of rows that are summed up by stack and something else: with the dictionary that `samples` has for
+stacks, ClickHouse takes 1.6 times as long. By stack alone, it takes no longer."""
 
 
 def whole_sums(answer: pa.Table, *order: npt.NDArray[Any]) -> Values:
