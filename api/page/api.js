@@ -105,9 +105,9 @@ export async function timeline(values, signal) {
 export const timelines = (values, label, limit, signal) =>
   ask("timeline", { ...query(values), sum_by: label, limit }, signal);
 
-/** Operations of services: {operations, unattributed, count, unit}. */
+/** Operations of services: {operations, unattributed, count, unit, selector, skipped_labels}. */
 export const operations = (values, limit, signal) =>
-  ask("operations", { ...query(values), order: values.order, limit }, signal);
+  ask("operations", { ...query(values), order: values.order, limit, skip_labels: true }, signal);
 
 /** Slow requests of an operation as a comparison with fast ones: {slow, fast} and a tree. @param {Shape} shape */
 export const slow = (values, shape, signal) => ask("operations/slow", { ...slowOf(values), max_nodes: MAX_NODES, ...shape }, signal);
@@ -159,15 +159,11 @@ export const unanswered = () => waiting;
 async function ask(route, parameters, signal) {
   waiting++;
   try {
-    return await answerOf(route, parameters, signal);
+    const body = await jsonOf(await responseOf(address(route, parameters), signal));
+    if (body) return body;
   } finally {
     waiting--;
   }
-}
-
-async function answerOf(route, parameters, signal) {
-  const body = await jsonOf(await responseOf(address(route, parameters), signal));
-  if (body) return body;
   throw new ApiError("The answer is incomplete, or not one of the query API.", "Refresh to ask again. A proxy may have answered.");
 }
 

@@ -23,13 +23,15 @@ export class Operations {
   async show(values, signal) {
     byId("measure").value = values.measure;
     byId("order").value = values.order;
-    const [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
-    const { operations, unattributed, count, total, samples, unit, start, end } = answer;
+    let [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
+    const { operations, unattributed, count, total, samples, unit, start, end, selector, skipped_labels: skipped } = answer;
+    if (skipped.length) curves = await readCurves({ ...values, selector }, signal);
+    byId("operations-skipped").textContent = skipped.length ? `Labels that requests do not have are left out: ${skipped.join(", ")}.` : "";
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
     replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
-    byId("operations-of").textContent = values.selector === "{}" ? "No service" : `Nothing that ${values.selector} selects`;
+    byId("operations-of").textContent = selector === "{}" ? "No service" : `Nothing that ${selector} selects`;
     byId("operation-table").hidden = rows.length === 0;
     return rows.length ? { total, samples, unit, start, end } : null;
   }

@@ -167,6 +167,13 @@ def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[
     return of_operation, others
 
 
+def without_other_labels(matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], list[str]]:
+    """Returns the matchers that operations are selected by, and the labels of the others."""
+    of_operation, others = split_matchers(matchers)
+    kept = tuple(matcher for matcher in matchers if matcher in of_operation or matcher.label == "service")
+    return kept, sorted({matcher.label for matcher in others} - {"service"})
+
+
 def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], ranges: Sequence[TimeRange]) -> Conditions:
     """Conditions on `activity` and `entry_spans`, which begin in these time ranges."""
     added = Conditions(parameters=parameters)

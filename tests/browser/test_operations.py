@@ -43,6 +43,23 @@ def test_a_service_has_its_operations_and_what_belongs_to_none(page: Page, site:
     assert page.find("#total").get_attribute("data-value") == str(total)
 
 
+def test_labels_that_requests_do_not_have_are_left_out_which_a_line_says(page: Page, site: Site) -> None:
+    page.open(view="profile", selector='{service="checkout", version="1.5.0"}')
+    page.click("nav a[data-view=operations]")
+    page.settle()
+    assert page.texts("#operations-skipped") == ["Labels that requests do not have are left out: version."]
+    listed = site.ask("operations", selector=CHECKOUT)
+    assert page.texts("#operation-rows th button") == [
+        *(row["operation"] for row in listed["operations"]),
+        NO_OPERATION,
+    ]
+    assert page.find("#total").get_attribute("data-value") == str(listed["total"])
+    assert page.state()["selector"] == '{service="checkout", version="1.5.0"}'
+    page.js("icestream.state.update({ selector: arguments[0] })", CHECKOUT)
+    page.settle()
+    assert page.texts("#operations-skipped") == [""]
+
+
 def test_operations_are_sorted_and_have_percentiles_of_duration_or_cpu(page: Page, site: Site) -> None:
     page.open(view="operations", selector=CHECKOUT)
     for measure, order in (("duration", ""), ("cpu", "name"), ("cpu", "p99_duration")):

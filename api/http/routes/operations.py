@@ -1,16 +1,18 @@
 """What services do: their operations, with requests, CPU and durations."""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 from starlette.responses import Response
 
 from api.http.answer_model import Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
-from api.queries.operations import read_operations
+from api.queries.operations import read_operations, without_other_labels
 from api.queries.selection import Selection
 
 router = APIRouter(tags=["operations of services"])
@@ -53,6 +55,7 @@ class Unattributed(Answer):
 
 
 class OperationsAnswer(SelectionAnswer):
+    skipped_labels: list[str] = Field(description="Labels of the given selector that skip_labels has left out of it")
     operations: list[Operation]
     count: int
     unattributed: list[Unattributed]
@@ -87,6 +90,7 @@ _EXAMPLE = {
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",
     "rollups": [],
+    "skipped_labels": [],
     "operations": [
         {
             "service": "shop", "operation": "GET /checkout", "sampled_cpu_ns": 36000000000,
@@ -127,6 +131,9 @@ def operations(
     ),
     limit: Annotated[int, Query(ge=1, le=10_000, description="Operations on a page.")] = 100,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="`next` of the previous page.")] = 0,
+    skip_labels: Annotated[
+        bool, Query(description="Leave out what operations are not selected by, instead of refusing it.")
+    ] = False,
 ) -> Response:
     """Lists the operations of services, and for each of these services what belongs to no operation: together they are
     all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
@@ -134,6 +141,10 @@ def operations(
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """
     selection.check_operations()
+    skipped: list[str] = []
+    if skip_labels:
+        kept, skipped = without_other_labels(selection.matchers)
+        selection = replace(selection, matchers=kept)
     found = read_operations(state.database, selection)
     seconds = (selection.time_range.end_unix_nano - selection.time_range.start_unix_nano) / 1e9
     totals: dict[str, int] = {}
@@ -149,6 +160,7 @@ def operations(
         selection.as_json()
         | {
             "rollups": found.rollups,
+            "skipped_labels": skipped,
             "operations": [_members(row, Operation) for row in rows[offset : offset + limit]],
             "count": len(rows),
             "unattributed": [_members(row, Unattributed) for row in found.unattributed],

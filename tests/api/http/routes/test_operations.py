@@ -103,6 +103,12 @@ def test_operations_are_selected_by_service_and_operation(api: Api) -> None:
     assert answer["unattributed"][0]["samples"] == 5
     assert answer["total"] == sum(row["sampled_cpu_ns"] for row in answer["operations"])
     assert answer["samples"] == sum(row["samples"] for row in answer["operations"])
+    both = '{version="1", operation=~"GET.*", service="shop", span_name!="x"}'
+    skipped = api.json("/api/v1/operations", selector=both, skip_labels=True)
+    assert skipped["skipped_labels"] == ["span_name", "version"]
+    assert skipped == api.json("/api/v1/operations", selector='{operation=~"GET.*", service="shop"}') | {
+        "skipped_labels": ["span_name", "version"]
+    }
     refused = api.get("/api/v1/operations", selector='{version="1"}')
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_selector")
 
