@@ -72,6 +72,7 @@ def _read(database: Database, sources: list[tuple[str, Conditions]], max_stacks:
     answer = database.table(
         f"SELECT stack_id, {SUMS} FROM ({rows}) GROUP BY stack_id {HAVING} LIMIT {int(max_stacks) + 1}",
         sources[0][1].parameters,
+        has_few_groups=True,
     )
     if len(answer) > max_stacks:
         raise too_large(f"the query selects more than {max_stacks} different stacks")

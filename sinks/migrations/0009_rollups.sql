@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS series_stack_days
     series_id    LowCardinality(UInt64) CODEC(ZSTD(1)), -- a service has few series: a third less for a row
     count        Int64 CODEC(T64, ZSTD(1)),
     value        Int64 CODEC(GCD, ZSTD(1)),
-    build        UInt64 CODEC(ZSTD(1))
+    build        LowCardinality(UInt64) CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(start_time)
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS service_stack_days
     stack_id     UInt64 CODEC(ZSTD(1)),
     count        Int64 CODEC(T64, ZSTD(1)),
     value        Int64 CODEC(GCD, ZSTD(1)),
-    build        UInt64 CODEC(ZSTD(1))
+    build        LowCardinality(UInt64) CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(start_time)

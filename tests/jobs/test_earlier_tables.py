@@ -25,13 +25,14 @@ __all__ = ["client", "clients", "empty"]
 pytestmark = pytest.mark.pipeline
 
 _HOURS = "ALTER TABLE service_stack_hours\n"
+_BY_WEEK = "\n)\nENGINE = MergeTree\nPARTITION BY toMonday"
 _SUMS = "    MODIFY COLUMN count CODEC(ZSTD(3)),\n    MODIFY COLUMN value CODEC(GCD, ZSTD(3))"
 NOW_AND_EARLIER = {
     f"{_HOURS}{_SUMS}": (
         f"{_HOURS}    MODIFY COLUMN start_time CODEC(GCD, T64('bit'), ZSTD(1)),\n{_SUMS},\n"
         "    MODIFY COLUMN build CODEC(ZSTD(1))"
     ),
-    "LowCardinality(UInt64) CODEC(ZSTD(1))\n)": "UInt64 CODEC(Delta, ZSTD(1))\n)",
+    f"LowCardinality(UInt64) CODEC(ZSTD(1)){_BY_WEEK}": f"UInt64 CODEC(Delta, ZSTD(1)){_BY_WEEK}",
     "LowCardinality(DateTime('UTC')) CODEC(ZSTD(1))": "DateTime('UTC') CODEC(Delta, ZSTD(1))",
     "CODEC(Delta, ZSTD(1)),\n    parent_id": "CODEC(ZSTD(1)),\n    parent_id",
     "stack_id     UInt64 CODEC(ZSTD(3))": "stack_id     UInt64 CODEC(ZSTD(1))",
