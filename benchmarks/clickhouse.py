@@ -63,7 +63,7 @@ def measure(batches: int) -> dict[str, float]:
     }
 
 
-def message(random: np.random.Generator, host: int, window: int) -> bytes:
+def message(random: np.random.Generator, host: int, window: int, start_ms: int = START_MS) -> bytes:
     """A SampleBatch."""
     host_id = f"host-{host}"
     thread = np.sort(random.integers(0, THREADS, ROWS))
@@ -72,7 +72,7 @@ def message(random: np.random.Generator, host: int, window: int) -> bytes:
     traces = random.integers(0, 256, (30, 24)).astype(np.uint8)
     context = np.where(random.random(ROWS) < 0.1, random.integers(1, 31, ROWS), 0)
     return sample_batch(
-        source(batch_id(window + 1, host_id), offset=window * HOSTS + host), START_MS + window * 5000,
+        source(batch_id(window + 1, host_id), offset=window * HOSTS + host), start_ms + window * 5000,
         {
             "sample_offset_ms": np.sort(random.integers(0, 5000, ROWS)),
             "sample_series": service,

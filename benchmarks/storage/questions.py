@@ -11,11 +11,13 @@ from fastapi.testclient import TestClient
 
 from api.http.app import create_app
 from api.settings import ApiSettings
+from benchmarks.storage.inserting import inserting
 from benchmarks.storage.load import DAY_S, START_S
 from icestream.clickhouse import Clients
 from icestream.http_server import build_routes
 
 Questions = dict[str, tuple[str, dict[str, str]]]
+_BESIDE_INSERTS = ("merge_service", "merge_all", "merge_service_hour", "top_all", "timeline", "labels", "trace")
 
 
 def main() -> None:
@@ -25,7 +27,21 @@ def main() -> None:
     app = create_app(ApiSettings(), clients)
     build_routes(app)
     with TestClient(app, base_url="http://localhost") as http:
-        print(json.dumps(measure(http, questions(days, trace_id), runs)))
+        asked = questions(days, trace_id)
+        idle = measure(http, asked, runs)
+        print(json.dumps(idle | measure_beside_inserts(http, asked, runs, dsn, (START_S + days * DAY_S) * 1000)))
+
+
+def measure_beside_inserts(http: TestClient, asked: Questions, runs: int, dsn: str, start_ms: int) -> dict[str, object]:
+    """Milliseconds of some questions while samples are stored, and how many of these a second had."""
+    result: dict[str, object] = {}
+    with inserting(dsn, start_ms) as stored:
+        began = time.monotonic()
+        for name in _BESIDE_INSERTS:
+            elapsed_ms = [ask(http, *asked[name])[0] for _ in range(max(runs, 7))]
+            result[f"{name}_beside_inserts_ms"] = statistics.median(elapsed_ms)
+        result["inserted_per_second"] = round(sum(stored) / (time.monotonic() - began))
+    return result
 
 
 def measure(http: TestClient, asked: Questions, runs: int) -> dict[str, object]:
