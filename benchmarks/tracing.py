@@ -46,7 +46,8 @@ def measure(runs: int) -> dict[str, float]:
         listens = multiprocessing.Event()
         collector = multiprocessing.Process(target=_collector, args=(path, listens), daemon=True)
         collector.start()
-        listens.wait()
+        if not listens.wait(60):
+            raise SystemExit("the process that reads what is sent has not started")
         tracing.start(service="benchmark", socket=path)
         on = {
             "span_us": _best(runs, _spans) - _best(runs, _functions),

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from api.array_types import Depths, Rows, Values
-from api.tree.levels import levels, rows_above, stable_order
-from api.tree.row_sums import row_sums, runs_of_all, used_rows
+from api.tree.levels import levels, stable_order
+from api.tree.row_sums import levels_of_all, row_sums, used_rows
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,7 @@ def to_graph(nodes: Nodes, rows: Rows) -> Graph:
 
 def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree). Returns also the row in the tree of each node."""
-    runs = runs_of_all(tree.depth, leaves)
-    if runs is None:
-        is_root = np.zeros(len(tree.parent), bool)
-        is_root[0] = True
-        rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, is_root)])
-    else:
-        rows = used_rows(tree.parent, runs, leaves)
+    rows = used_rows(tree.parent, levels_of_all(tree.depth, leaves), leaves)
     rows = rows[stable_order(tree.depth[rows])]
     depth = tree.depth[rows]
     new_row = np.zeros(len(tree.parent), np.int32)

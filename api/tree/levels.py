@@ -18,7 +18,7 @@ def level_bounds(parent: Rows) -> list[int]:
 
 
 def levels(depth: Depths) -> list[tuple[int, int]]:
-    """Start and end of each run of one depth, in a tree ordered by depth."""
+    """Start and end of each level: neighbours of one depth."""
     starts = np.flatnonzero(np.diff(depth, prepend=np.int32(-1))).tolist()
     return list(zip(starts, [*starts[1:], len(depth)], strict=True))
 

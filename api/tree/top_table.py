@@ -9,7 +9,7 @@ from api.array_types import Rows, Values
 from api.tree.distinct import distinct_numbers
 from api.tree.graph import Graph, Tree, sum_up, to_graph
 from api.tree.levels import depth_first_intervals, stable_order
-from api.tree.row_sums import row_sums, runs_of_all, used_rows
+from api.tree.row_sums import levels_of_all, row_sums, used_rows
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ def top_table(graph: Graph, tree: Tree, root: int = 0) -> TopTable:
 
 def top_table_of(tree: Tree, leaves: Rows, values: Values) -> TopTable:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree) over all functions."""
-    runs = runs_of_all(tree.depth, leaves)
-    if runs is not None and tree.repeats is not None:
-        rows = used_rows(tree.parent, runs, leaves)
+    of_all = levels_of_all(tree.depth, leaves)
+    if of_all is not None and tree.repeats is not None:
+        rows = used_rows(tree.parent, of_all, leaves)
         if tree.repeats[rows].min() >= 0:  # rows that are not used may be unknown, and have no values
             groups, index = distinct_numbers(tree.function)
-            of_all = _summed(groups, index, tree.repeats != 0, *row_sums(tree.parent, runs, leaves, values))
+            table = _summed(groups, index, tree.repeats != 0, *row_sums(tree.parent, of_all, leaves, values))
             used = np.zeros(len(groups), bool)
             used[index[rows]] = True
-            return of_all.where(used)
+            return table.where(used)
     nodes, rows = sum_up(tree, leaves, values)
     if tree.repeats is None or tree.repeats[rows].min() < 0:  # recursion can be found out in the order of a graph only
         return top_table(to_graph(nodes, rows), tree)
