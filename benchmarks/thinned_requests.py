@@ -18,9 +18,10 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
 from icestream.rollups import DAY_S
+from sinks.delete_requests import TABLES
 from sinks.migrate import migrate
 from sinks.rollups import Rollups
-from sinks.thin_requests import TABLES, thin_requests
+from sinks.thin_requests import thin_requests
 
 DAY = 1_770_000_000 // DAY_S * DAY_S
 SERVICES, OPERATIONS = 10, 5

@@ -7,7 +7,8 @@ batch's row in `batches`. Rows without a host go by the first column of their so
 one table, which merges them.
 
 The tables of a shard have one path in Keeper, with the macros `{shard}` and `{replica}` of each server's
-configuration. A statement runs on all hosts (ON CLUSTER).
+configuration. The tables of WHOLE_ON_EVERY_HOST have one path for all shards. A statement runs on all hosts
+(ON CLUSTER).
 """
 
 import re
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-_PATH = "/clickhouse/tables/{shard}/{database}"
+_PATHS = "/clickhouse/tables"
 _HEAD = re.compile(
     r"\A((?:\s*--[^\n]*\n)*\s*)"
     r"(CREATE TABLE IF NOT EXISTS |CREATE (?:MATERIALIZED )?VIEW IF NOT EXISTS |CREATE OR REPLACE VIEW "
@@ -30,6 +31,9 @@ _VIEWS = ("CREATE VIEW", "CREATE OR REPLACE VIEW")
 _PROFILE_TYPE = "profile_type"
 _HOST = "host_id"
 
+WHOLE_ON_EVERY_HOST = frozenset({"kept_rows"})
+"""Tables that statements on the rows of one shard read. All hosts are replicas of one table, so there is no Distributed
+one: what one host inserts, every host has."""
 INSERT_SETTINGS: dict[str, int | str] = {
     "insert_quorum": "auto",
     "insert_quorum_timeout": 60_000,
@@ -76,6 +80,11 @@ def database_of_rows(cluster: Cluster) -> str:
     return quoted(cluster.local) if cluster.local else "currentDatabase()"
 
 
+def database_name(client: Client, cluster: Cluster) -> str:
+    """Returns the name of the database of the tables that hold rows."""
+    return cluster.local or str(client.query("SELECT currentDatabase()").result_rows[0][0])
+
+
 def of_all_replicas(table: str, cluster: Cluster) -> str:
     """Returns what to read FROM, so that no row is missing that a majority of the replicas has."""
     if not cluster.name:
@@ -83,11 +92,29 @@ def of_all_replicas(table: str, cluster: Cluster) -> str:
     return f"clusterAllReplicas({quoted(cluster.name)}, {database_of_rows(cluster)}, {quoted(table)})"
 
 
+def of_all_hosts(table: str, cluster: Cluster) -> str:
+    """Returns what to read FROM for a table of the database `system`: that of the server, or of each host."""
+    return f"clusterAllReplicas({quoted(cluster.name)}, system, {table})" if cluster.name else f"system.{table}"
+
+
+def of_this_host(table: str, cluster: Cluster) -> str:
+    """Returns the table with the rows that the host has which runs a statement."""
+    return _in(cluster.local, table)
+
+
 def wait_for_replicas(client: Client, cluster: Cluster, *tables: str) -> None:
     """Waits until the replicas that a query may read have all rows that are stored now. Fails where a host is away."""
     for table in tables if cluster.name else ():
         where = f"ON CLUSTER {quoted(cluster.name)} " if cluster.local else ""
         client.command(f"SYSTEM SYNC REPLICA {where}{_in(cluster.local, table)}", settings=ON_EVERY_HOST)
+
+
+def wait_for_every_host(client: Client, cluster: Cluster, *tables: str) -> None:
+    """Waits until all replicas have all rows that are stored now, also those that this client does not read. Fails
+    where a host is away."""
+    for table in tables if cluster.name else ():
+        on = f"ON CLUSTER {quoted(cluster.name)} {_in(database_name(client, cluster), table)}"
+        client.command(f"SYSTEM SYNC REPLICA {on}", settings=ON_EVERY_HOST)
 
 
 def delete_from(table: str, cluster: Cluster) -> str:
@@ -143,8 +170,9 @@ def distributed_tables(client: Client, cluster: Cluster) -> list[str]:
     rows = client.query(
         "SELECT database, table, name, type, is_in_sorting_key, currentDatabase() FROM system.columns"
         " WHERE database IN ({local:String}, currentDatabase()) AND table IN (SELECT name FROM system.tables"
-        " WHERE database = {local:String} AND engine LIKE '%MergeTree') ORDER BY table, position",
-        parameters={"local": cluster.local},
+        " WHERE database = {local:String} AND engine LIKE '%MergeTree' AND name NOT IN {whole:Array(String)})"
+        " ORDER BY table, position",
+        parameters={"local": cluster.local, "whole": sorted(WHOLE_ON_EVERY_HOST)},
     ).result_rows
     columns: dict[tuple[str, str], list[tuple[str, str, bool]]] = defaultdict(list)
     for database, table, name, kind, sorts, _ in rows:
@@ -192,4 +220,7 @@ def _in(database: str, table: str) -> str:
 
 def _replicated(table: str, engine: str, arguments: str | None) -> str:
     more = f", {arguments}" if arguments else ""
-    return f"ENGINE = Replicated{engine}('{_PATH}/{table}', '{{replica}}'{more})"
+    shard, replica = "{shard}", "{replica}"
+    if table in WHOLE_ON_EVERY_HOST:
+        shard, replica = "every_shard", "{shard}_{replica}"
+    return f"ENGINE = Replicated{engine}('{_PATHS}/{shard}/{{database}}/{table}', '{replica}'{more})"

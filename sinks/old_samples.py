@@ -4,12 +4,12 @@ With a TTL, ClickHouse would drop them by age alone, even if no sink has run sin
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import DAY_S, IN_RANGE, Level
 from sinks.cluster import ON_EVERY_HOST, ONE_SERVER, Cluster, alter_table
+from sinks.stored_days import date_of
 
 _FINAL = (
     "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String} AND state = 'final'"
@@ -42,7 +42,6 @@ def drop_old_samples(
         missing |= {start // DAY_S * DAY_S for start in starts - final}
     dropped = [day for day in old if day not in missing]
     for day in dropped:
-        date = datetime.fromtimestamp(day, timezone.utc).date().isoformat()
-        change = f"{alter_table('samples', cluster)} DROP PARTITION '{date}'"
+        change = f"{alter_table('samples', cluster)} DROP PARTITION '{date_of(day)}'"
         client.command(change, settings=_ANY_SIZE | ON_EVERY_HOST)
     return dropped

@@ -130,8 +130,8 @@ class Rollups:
                     self._step_level(level, rows, ages, cluster, stop)
                 except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
                     self._failed(error)
-            if self._request_days > 0 and not cluster.name:
-                self._thin_requests(ages.now, stop)
+            if self._request_days > 0:
+                self._thin_requests(ages.now, stop, cluster)
         finally:  # also where nothing can be built because the disk is full
             if ages.samples_went:
                 self._drop_old_samples(sorted(samples), ages, cluster)
@@ -164,9 +164,9 @@ class Rollups:
         finish(client, level, ages, cluster)
         drop_unused_builds(client, level, ages.now, cluster)
 
-    def _thin_requests(self, now_unix_s: int, stop: threading.Event) -> None:
+    def _thin_requests(self, now_unix_s: int, stop: threading.Event, cluster: Cluster) -> None:
         try:
-            thin_requests(self._clients.get(), now_unix_s, self._request_days, stop)
+            thin_requests(self._clients.get(), now_unix_s, self._request_days, stop, cluster)
         except Exception as error:  # the next step tries again
             self._failed(error)
 

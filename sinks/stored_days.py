@@ -8,6 +8,11 @@ from icestream.rollups import DAY_S, Level
 from sinks.cluster import Cluster, quoted
 
 
+def date_of(day: int) -> str:
+    """Returns the date of a day by the Unix seconds of its start, as ClickHouse names its partition."""
+    return datetime.fromtimestamp(day, timezone.utc).date().isoformat()
+
+
 def rows_of_days(client: Client, cluster: Cluster, *tables: str) -> dict[int, int]:
     """Returns how many rows of these tables each day has, by the Unix seconds of its start; on a cluster, those of all
     replicas."""

@@ -154,7 +154,8 @@ def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_repli
         assert "non_replicated" not in sql
         if "CREATE TABLE" in sql:
             table = re.findall(rf"EXISTS {database}(\w+)", sql)[0]
-            assert f"MergeTree('/clickhouse/tables/{{shard}}/{{database}}/{table}', '{{replica}}'" in sql
+            shard, replica = ("{shard}", "{replica}") if table != "kept_rows" else ("every_shard", "{shard}_{replica}")
+            assert f"MergeTree('/clickhouse/tables/{shard}/{{database}}/{table}', '{replica}'" in sql
             assert re.search(r"Function Replicated\w*MergeTree", tree)
             replicated.add(table)
         if "CREATE VIEW" in sql or "CREATE OR REPLACE VIEW" in sql:  # of the tables that queries read

@@ -1,23 +1,35 @@
-"""Days of which only some requests are kept: what is asked of operations and samples is answered as before."""
+"""Days of which only some requests are kept: what is asked of operations and samples is answered as before, on one
+server and on a cluster, where the rows of a request may be on several shards."""
 
+import itertools
 import random
+import re
 import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
+from api.http.app import create_app
+from api.settings import ApiSettings
 from api.terminal.draw_requests import draw_trace, draw_traces
-from icestream.clickhouse import Clients
+from icestream.clickhouse import Clients, connect
 from icestream.thinning import IS_SAMPLED
-from sinks import thin_requests
-from sinks.rollup_changes import note_work_sql
+from sinks import kept_requests, thin_requests
+from sinks.cluster import GLOBAL, ONE_SERVER, alter_table, database_name, of_this_host
+from sinks.delete_requests import deletions_ended
+from sinks.rollup_changes import insert_settings, note_work_sql
 from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, Rows, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, T0
 from tests.data.tables import NO_SPAN, to_datetime
+from tests.shared_routes import with_built_routes
+from tests.sinks.clusters import OnCluster, OneShard, Shards
+from tests.sinks.engine import remove_rows
 from tests.waiting import PATIENCE_S, wait_until
 
 DAYS = [datetime.fromtimestamp(T0 + day * DAY, timezone.utc).date() for day in range(2)]
@@ -25,26 +37,79 @@ RANGE = {"start": str(T0), "end": str(T0 + 2 * DAY)}
 TABLES = ("activity", "entry_spans", "spans", "span_operations")
 
 
+_numbers = itertools.count(1)
+_unused: dict[type[OnCluster], OnCluster] = {}
+"""Have all tables and no rows."""
+
+
+def _kind(kind: type[OnCluster] | None, name: str, in_ci: bool = True) -> Any:
+    return pytest.param(kind, id=name, marks=() if in_ci else pytest.mark.soak)
+
+
+# Shards take several times as long, and what differs on one shard are statements.
+ON_SHARDS = pytest.mark.parametrize(
+    "clients", [_kind(None, "one server"), _kind(Shards, "shards"), _kind(OneShard, "one shard", False)], indirect=True
+)
+ON_CLUSTERS = pytest.mark.parametrize("clients", [_kind(Shards, "shards"), _kind(OneShard, "one shard")], indirect=True)
+
+
+@pytest.fixture(params=[_kind(None, "one server"), _kind(Shards, "shards", False), _kind(OneShard, "one shard", False)])
+def clients(request: pytest.FixtureRequest, engine: str) -> Iterator[Clients]:
+    kind: type[OnCluster] | None = request.param
+    if kind is None:
+        yield Clients(engine, database=request.getfixturevalue("database"))
+        return
+    one = _unused.pop(kind, None) or kind(engine, f"thinned_on_cluster_{next(_numbers)}")
+    yield one
+    admin = connect(engine)
+    remove_rows(admin, one.cluster.local or one.database)
+    admin.close()
+    one.statements.clear()
+    _unused[kind] = one
+
+
 @pytest.fixture
-def requests(engine: str, database: str, monkeypatch: pytest.MonkeyPatch) -> Requests:
-    """Operations with more than 20 requests in a day are thinned. One request in five has samples."""
-    monkeypatch.setattr(thin_requests, "WHOLE_REQUESTS", 20)
-    store = Requests(Clients(engine, database=database))
+def requests(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> Requests:
+    """Operations with more than 20 requests in a day are thinned. One request in five has samples, and one in three is
+    at work on two hosts."""
+    monkeypatch.setattr(kept_requests, "WHOLE_REQUESTS", 20)
+    store = Requests(clients, clients.cluster if isinstance(clients, OnCluster) else ONE_SERVER)
     make = store.request
 
     def request(at: float) -> Rows:
         rows = make(at)
+        if store.count % 3 == 0:
+            inner = (store.count * 2 + 1).to_bytes(8, "big")
+            for row in (row for of_table in rows.values() for row in of_table if row.get("span_id") == inner):
+                row["host_id"] = {"a": "b", "b": "a"}[row["host_id"]]
         return rows if store.count % 5 == 0 else {table: rows[table] for table in rows if table != "samples"}
 
     monkeypatch.setattr(store, "request", request)
     return store
 
 
+@pytest.fixture
+def api(clients: Clients) -> Iterator[Api]:
+    settings = ApiSettings()
+    app = with_built_routes(create_app(settings, clients), settings)
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as http:
+        yield Api(http)
+
+
+def step(requests: Requests, now: float = 0, client: Any = None) -> bool:
+    """Thins a day that is due, if there is one, as if the last change was two days ago."""
+    at = int(now or time.time() + 2 * DAY)
+    return thin_requests.thin_requests(client or requests.client, at, 3, threading.Event(), requests.cluster)
+
+
 def thin(requests: Requests, now: float = 0) -> None:
-    """Thins what is due, as if the last change was two days ago."""
-    left = "SELECT count() FROM system.mutations WHERE NOT is_done AND database = currentDatabase()"
-    while thin_requests.thin_requests(requests.client, int(now or time.time() + 2 * DAY), 3, threading.Event()):
-        wait_until(lambda: requests.client.query(left).result_rows == [(0,)])
+    """Thins all days that are due, one after the other."""
+    while step(requests, now):
+        wait_until(lambda: deletions_ended(requests.client, requests.cluster))
+
+
+def truncate(requests: Requests, table: str) -> None:
+    requests.client.command(f"TRUNCATE TABLE {of_this_host(table, requests.cluster)}")
 
 
 def states(requests: Requests) -> dict[Any, list[str]]:
@@ -64,7 +129,7 @@ def rows_of(requests: Requests, table: str) -> list[tuple[Any, ...]]:
 
 
 def ids(requests: Requests, select: str) -> set[bytes]:
-    return {row[0] for row in requests.client.query(select).result_rows}
+    return {row[0] for row in requests.client.query(select, settings=GLOBAL).result_rows}
 
 
 def answers(requests: Requests, api: Api) -> list[Any]:
@@ -79,6 +144,21 @@ def answers(requests: Requests, api: Api) -> list[Any]:
     return asked
 
 
+def kept_ids(requests: Requests) -> tuple[set[bytes], set[bytes]]:
+    """The traces that are kept by their ID, and for one of their requests."""
+    drawn = (ids(requests, f"SELECT trace_id FROM {table} WHERE {IS_SAMPLED}") for table in ("activity", "spans"))
+    return set().union(*drawn), ids(requests, "SELECT trace_id FROM kept_traces")
+
+
+def assert_whole(requests: Requests, before: dict[str, list[tuple[Any, ...]]], kept: set[bytes]) -> None:
+    """Traces have all rows that they had before."""
+    for table, rows in before.items():
+        after = rows_of(requests, table)
+        assert set(after) <= set(rows)
+        assert [row for row in after if kept & set(row)] == [row for row in rows if kept & set(row)], table
+
+
+@ON_SHARDS
 def test_sums_of_operations_and_samples_stay_and_heavy_and_drawn_requests_are_whole(
     requests: Requests, api: Api
 ) -> None:
@@ -91,16 +171,12 @@ def test_sums_of_operations_and_samples_stay_and_heavy_and_drawn_requests_are_wh
     assert states(requests) == {day: ["choosing", "thinning", "thinned"] for day in DAYS}
     assert answers(requests, api) == before
 
-    drawn = set().union(*(ids(requests, f"SELECT trace_id FROM {t} WHERE {IS_SAMPLED}") for t in ("activity", "spans")))
-    chosen = ids(requests, "SELECT trace_id FROM kept_traces")
+    drawn, chosen = kept_ids(requests)
+    assert_whole(requests, of_tables, drawn | chosen)
     for table, rows in of_tables.items():
         after = rows_of(requests, table)
         assert 0 < len(after) < 0.5 * len(rows), table
-        assert set(after) <= set(rows)
-        for kept in (drawn, chosen):
-            whole = [row for row in rows if kept & set(row)]
-            assert [row for row in after if kept & set(row)] == whole
-            assert whole or kept is drawn
+        assert any(chosen & set(row) for row in after)
     now_listed = api.json("/api/v1/traces", limit="1000", **RANGE)
     assert now_listed["thinned_until"][:10] == str(DAYS[1] + timedelta(days=1))
     of_trace = {trace["trace_id"]: trace for trace in listed["traces"]}
@@ -112,13 +188,15 @@ def test_sums_of_operations_and_samples_stay_and_heavy_and_drawn_requests_are_wh
     assert "light requests are no longer kept" in draw_traces(now_listed)
 
 
+@ON_SHARDS
 def test_the_requests_that_used_most_and_took_longest_are_kept(requests: Requests, api: Api) -> None:
     """Those above the percentile by more than a sketch's error, each operation and day for itself."""
     requests.come(300, first=0.1, days=0.1)
     requests.build()
     all_of = requests.client.query(
         "SELECT service, operation, trace_id, any(e.duration_ns), sum(a.thread_cpu_ns) FROM entry_spans AS e FINAL"
-        " LEFT JOIN activity AS a ON a.trace_id = e.trace_id AND a.entry_span_id = e.span_id GROUP BY ALL"
+        " LEFT JOIN activity AS a ON a.trace_id = e.trace_id AND a.entry_span_id = e.span_id GROUP BY ALL",
+        settings=GLOBAL,
     ).result_rows
     thin(requests)
     kept = ids(requests, "SELECT DISTINCT trace_id FROM entry_spans")
@@ -139,6 +217,7 @@ def test_the_requests_that_used_most_and_took_longest_are_kept(requests: Request
     assert len(kept) < 0.5 * len(all_of)
 
 
+@ON_SHARDS
 def test_a_trace_that_lost_rows_says_so(requests: Requests, api: Api) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
@@ -176,7 +255,7 @@ def test_slow_and_fast_requests_are_compared_by_those_that_were_drawn(requests: 
 def test_a_day_without_many_requests_is_left_alone_and_built_again_after_a_change(
     requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thin_requests, "WHOLE_REQUESTS", 10_000)
+    monkeypatch.setattr(kept_requests, "WHOLE_REQUESTS", 10_000)
     requests.come(60, first=0.1, days=0.1)
     requests.build()
     rows = {table: rows_of(requests, table) for table in TABLES}
@@ -202,7 +281,7 @@ def test_a_day_that_changes_is_thinned_again_and_its_sums_stay(requests: Request
     thin(requests)
     assert {day: len(each) for day, each in states(requests).items()} == {DAYS[0]: 3}  # not without a change
     time.sleep(1.1)  # changes are noted in seconds
-    requests.client.command("TRUNCATE TABLE activity")
+    truncate(requests, "activity")
     for table, of_table in rows.items():
         requests.bring(table, of_table)
     requests.build()
@@ -243,27 +322,34 @@ def test_heavy_requests_of_which_no_entry_span_came_are_kept(requests: Requests)
     assert kept & rows.keys() == expected | (chance & rows.keys())
 
 
+def note_work(requests: Requests, state: str) -> None:
+    """Notes that a job has begun or ended to replace activity."""
+    note = note_work_sql(state, T0 * 10**9, (T0 + HOUR) * 10**9, of_operations=True)
+    requests.client.command(note, settings=insert_settings(requests.cluster))
+
+
+@ON_SHARDS
 def test_nothing_is_deleted_if_a_day_changes_meanwhile_or_a_job_is_at_work(
     requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
     rows = rows_of(requests, "activity")
-    choose = thin_requests._choose_traces
+    choose = thin_requests.choose_traces
 
     def late(*of: Any) -> None:
         choose(*of)
-        requests.client.command(note_work_sql("begun", T0 * 10**9, (T0 + HOUR) * 10**9, of_operations=True))
+        note_work(requests, "begun")
 
-    monkeypatch.setattr(thin_requests, "_choose_traces", late)
+    monkeypatch.setattr(thin_requests, "choose_traces", late)
     thin(requests)
-    monkeypatch.setattr(thin_requests, "_choose_traces", choose)
+    monkeypatch.setattr(thin_requests, "choose_traces", choose)
     assert states(requests) == {DAYS[0]: ["choosing"]}
-    requests.client.command("TRUNCATE TABLE thinned_days")
+    truncate(requests, "thinned_days")
     thin(requests, time.time() + 10 * DAY)  # the job goes on
     assert states(requests) == {}
     assert rows_of(requests, "activity") == rows
-    requests.client.command(note_work_sql("ended", T0 * 10**9, (T0 + HOUR) * 10**9, of_operations=True))
+    note_work(requests, "ended")
     thin(requests, time.time() + 10 * DAY)
     assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"]}
     assert len(rows_of(requests, "activity")) < len(rows)
@@ -274,13 +360,13 @@ def test_nothing_more_is_thinned_while_rows_cannot_be_deleted(
 ) -> None:
     requests.come(100, first=0.1, days=0.1)
     requests.build()
-    requests.client.command(
-        "ALTER TABLE activity DELETE WHERE throwIf(pid < 1000000) = 0", settings={"mutations_sync": 0}
-    )
-    wait_until(lambda: not thin_requests._mutations_ended(requests.client) and "cannot be deleted" in caplog.text)
-    assert not thin_requests.thin_requests(requests.client, int(time.time() + 2 * DAY), 3, threading.Event())
+    delete = f"{alter_table('activity', requests.cluster)} DELETE WHERE throwIf(pid < 1000000) = 0"
+    requests.client.command(delete, settings={"mutations_sync": 0})
+    wait_until(lambda: not deletions_ended(requests.client, requests.cluster) and "cannot be deleted" in caplog.text)
+    assert not step(requests)
     assert states(requests) == {}
-    requests.client.command("KILL MUTATION WHERE NOT is_done AND database = currentDatabase() SYNC")
+    database = database_name(requests.client, requests.cluster)
+    requests.client.command(f"KILL MUTATION WHERE NOT is_done AND database = '{database}' SYNC")
     thin(requests)
     assert states(requests) != {}
 
@@ -296,18 +382,110 @@ def test_a_day_is_not_thinned_before_the_rollups_of_its_neighbours_are_there(req
     assert set(states(requests)) == set(DAYS)
 
 
+class KilledError(Exception):
+    pass
+
+
+class Dying:
+    """A client of a process that is killed before the first statement that contains some text."""
+
+    def __init__(self, client: Any, text: str) -> None:
+        self._client = client
+        self._text = text
+
+    def command(self, sql: str, **options: Any) -> Any:
+        self._run(sql)
+        return self._client.command(sql, **options)
+
+    def insert(self, table: str, rows: Any, **options: Any) -> Any:
+        self._run(f"{table} {rows}")
+        return self._client.insert(table, rows, **options)
+
+    def _run(self, text: str) -> None:
+        if self._text in text:
+            raise KilledError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+@ON_SHARDS
+def test_a_thinning_that_is_killed_between_two_statements_loses_nothing_and_goes_on(
+    requests: Requests, api: Api
+) -> None:
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
+    before = answers(requests, api)
+    rows = {table: rows_of(requests, table) for table in TABLES}
+    chosen: set[bytes] = set()
+    deletes = [f"{alter_table(table, requests.cluster)} DELETE" for table in ("entry_spans", "span_operations")]
+    for text in ("INSERT INTO kept_traces", ", 0, hash", ", 1, hash", "'thinning'", *deletes, "'thinned'"):
+        with pytest.raises(KilledError):
+            step(requests, client=Dying(requests.client, text))
+        wait_until(lambda: deletions_ended(requests.client, requests.cluster))
+        assert not step(requests)  # it may be at work
+        drawn, now_chosen = kept_ids(requests)
+        assert chosen <= now_chosen
+        assert_whole(requests, rows, drawn | now_chosen)
+        chosen = now_chosen
+        noted = "SELECT day, state, noted_time - INTERVAL 2 HOUR FROM thinned_days"
+        earlier = [list(row) for row in requests.client.query(noted).result_rows]
+        truncate(requests, "thinned_days")
+        requests.client.insert("thinned_days", earlier, settings=insert_settings(requests.cluster))
+    assert step(requests)
+    wait_until(lambda: deletions_ended(requests.client, requests.cluster))
+    assert kept_ids(requests) == (drawn, chosen)
+    assert_whole(requests, rows, drawn | chosen)
+    for table in TABLES:
+        assert len(rows_of(requests, table)) < 0.5 * len(rows[table])
+    assert answers(requests, api) == before
+
+
+@ON_SHARDS
+def test_nothing_is_deleted_where_a_host_lacks_what_is_kept(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
+    rows = {table: rows_of(requests, table) for table in TABLES}
+    count = thin_requests.count_kept_rows
+    monkeypatch.setattr(thin_requests, "count_kept_rows", lambda *of: count(*of) + 1)
+    thin(requests)
+    assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"]}
+    assert {table: rows_of(requests, table) for table in TABLES} == rows
+
+
+@ON_CLUSTERS
+def test_hosts_of_a_cluster_delete_by_a_table_of_which_each_has_all(requests: Requests, clients: OnCluster) -> None:
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
+    clients.statements.clear()
+    thin(requests)
+    kept_rows, cluster = of_this_host("kept_rows", requests.cluster), requests.cluster
+    all_hosts = f"SYSTEM SYNC REPLICA ON CLUSTER '{cluster.name}' `{database_name(requests.client, cluster)}`.kept_rows"
+    relevant = [sql for sql in clients.statements if "kept_rows" in sql]
+    first, second, wait, *deletes = relevant
+    assert first.startswith(f"INSERT INTO {kept_rows} ")
+    assert second.startswith(f"INSERT INTO {kept_rows} ")
+    assert wait == all_hosts
+    for table, sql in zip(TABLES, deletes, strict=True):
+        assert sql.startswith(f"{alter_table(table, cluster)} DELETE IN PARTITION '{DAYS[0]}' WHERE ")
+        assert set(re.findall(r"FROM (\S+)", sql)) == {kept_rows}
+        assert (" ON CLUSTER 'halves' " in sql) == bool(cluster.local)
+
+
 def test_a_thinning_that_was_killed_is_done_again_after_an_hour(requests: Requests) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
     for minutes, expected in ((10, ["thinning"]), (70, ["thinning", "choosing", "thinning", "thinned"])):
-        requests.client.command("TRUNCATE TABLE thinned_days")
-        requests.client.command(
-            f"INSERT INTO thinned_days SELECT '{DAYS[0]}', 'thinning', now64(6) - INTERVAL {minutes} MINUTE"
-        )
+        truncate(requests, "thinned_days")
+        earlier = f"SELECT '{DAYS[0]}', 'thinning', now64(6) - INTERVAL {minutes} MINUTE"
+        requests.client.command(f"INSERT INTO {of_this_host('thinned_days', requests.cluster)} {earlier}")
         thin(requests)
         assert states(requests) == {DAYS[0]: expected}
 
 
+@ON_SHARDS
 @pytest.mark.parametrize("days", [3, 0])
 def test_sinks_thin_requests_unless_all_are_to_be_kept(requests: Requests, days: int) -> None:
     requests.come(200, first=0.1, days=0.1)
