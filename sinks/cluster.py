@@ -103,10 +103,11 @@ def of_this_host(table: str, cluster: Cluster) -> str:
 
 
 def wait_for_replicas(client: Client, cluster: Cluster, *tables: str) -> None:
-    """Waits until the replicas that a query may read have all rows that are stored now. Fails where a host is away."""
+    """Waits until the replicas that a query may read have all rows that are stored now. Fails where a host is away.
+    LIGHTWEIGHT: it does not wait for merges and mutations, which may take long."""
     for table in tables if cluster.name else ():
         where = f"ON CLUSTER {quoted(cluster.name)} " if cluster.local else ""
-        client.command(f"SYSTEM SYNC REPLICA {where}{_in(cluster.local, table)}", settings=ON_EVERY_HOST)
+        client.command(f"SYSTEM SYNC REPLICA {where}{_in(cluster.local, table)} LIGHTWEIGHT", settings=ON_EVERY_HOST)
 
 
 def wait_for_every_host(client: Client, cluster: Cluster, *tables: str) -> None:
@@ -114,7 +115,7 @@ def wait_for_every_host(client: Client, cluster: Cluster, *tables: str) -> None:
     where a host is away."""
     for table in tables if cluster.name else ():
         on = f"ON CLUSTER {quoted(cluster.name)} {_in(database_name(client, cluster), table)}"
-        client.command(f"SYSTEM SYNC REPLICA {on}", settings=ON_EVERY_HOST)
+        client.command(f"SYSTEM SYNC REPLICA {on} LIGHTWEIGHT", settings=ON_EVERY_HOST)
 
 
 def delete_from(table: str, cluster: Cluster) -> str:

@@ -456,6 +456,17 @@ def test_nothing_is_deleted_where_a_host_lacks_what_is_kept(
 
 
 @ON_CLUSTERS
+def test_who_waits_for_replicas_does_not_wait_for_deletions(requests: Requests, clients: OnCluster) -> None:
+    """Else builds would wait until the rows of an old day are deleted."""
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
+    thin(requests)
+    waits = [sql for sql in clients.statements if sql.startswith("SYSTEM SYNC REPLICA")]
+    assert any("sample_changes" in sql for sql in waits)
+    assert all(sql.endswith(" LIGHTWEIGHT") for sql in waits)
+
+
+@ON_CLUSTERS
 def test_hosts_of_a_cluster_delete_by_a_table_of_which_each_has_all(requests: Requests, clients: OnCluster) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
@@ -463,6 +474,7 @@ def test_hosts_of_a_cluster_delete_by_a_table_of_which_each_has_all(requests: Re
     thin(requests)
     kept_rows, cluster = of_this_host("kept_rows", requests.cluster), requests.cluster
     all_hosts = f"SYSTEM SYNC REPLICA ON CLUSTER '{cluster.name}' `{database_name(requests.client, cluster)}`.kept_rows"
+    all_hosts += " LIGHTWEIGHT"
     relevant = [sql for sql in clients.statements if "kept_rows" in sql]
     first, second, wait, *deletes = relevant
     assert first.startswith(f"INSERT INTO {kept_rows} ")
