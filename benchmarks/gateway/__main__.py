@@ -25,25 +25,20 @@ from pathlib import Path
 
 from benchmarks.fleet import stored_tables
 from benchmarks.gateway.profiles import SAMPLES, make_profiles
-from collector.guest.own_cpu import seconds_of
+from benchmarks.gateway.running import PARTS, cpu_seconds, start_parts, wait_until_archived, wait_until_stored
 from gateway.encode import encode
 from gateway.readers.pprof import Source, read_pprof
 from gateway.unpack import unpack
 from icestream.commands.topics import create
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import ANY_TIME
-from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, RAW, STACKS, STREAMS_GROUP
-from icestream.topics import SAMPLES as SAMPLES_TOPIC
+from icestream.topics import RAW
 from standalone.supervisor.local_kafka import LocalKafka
 from streams.process import Processor
-from tests.pipeline.reading import lag, messages
+from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline
 
-_PARTS = ("gateway", "streams", "store")
 _SCALED = 18_000
-_ARCHIVE_FLUSH_S = "10"
-_PATIENCE_S = 3600.0
-_POLL_S = 1.0
 _NEW_STACKS, _NEW_STACKS_PROFILES = 2, 2000
 _UNPACKED = 2**28
 
@@ -66,20 +61,20 @@ def measure(folder: Path, profiles: list[tuple[int, bytes]], senders: int) -> di
     create(kafka.settings(), partitions=2, replication=1)
     pipeline = Pipeline(kafka.settings(), folder / "data")
     try:
-        _start(pipeline)
+        start_parts(pipeline)
         push(pipeline.gateway, *profiles[0])  # imports, connections
-        _wait_until_stored(pipeline)
-        _wait_until_archived(pipeline)
-        before, started = _cpu_s(pipeline, kafka), time.perf_counter()
+        wait_until_stored(pipeline)
+        wait_until_archived(pipeline)
+        before, started = cpu_seconds(pipeline, kafka), time.perf_counter()
         with ThreadPoolExecutor(senders) as pool:
             acknowledged = list(pool.map(lambda one: push(pipeline.gateway, *one), profiles[1:]))
         took = time.perf_counter() - started
-        _wait_until_stored(pipeline)
-        after = _cpu_s(pipeline, kafka)  # Kafka's: now, because whoever asks for lags takes it too
-        _wait_until_archived(pipeline)
-        after |= {"store": _cpu_s(pipeline, kafka)["store"]}
+        wait_until_stored(pipeline)
+        after = cpu_seconds(pipeline, kafka)  # Kafka's: now, because whoever asks for lags takes it too
+        wait_until_archived(pipeline)
+        after |= {"store": cpu_seconds(pipeline, kafka)["store"]}
         published = [message.value() or b"" for message in messages(pipeline.settings, RAW)]
-        for name in _PARTS:
+        for name in PARTS:
             pipeline.stop(name)
     finally:
         pipeline.close()
@@ -141,48 +136,6 @@ def _encoded(body: bytes) -> list[bytes]:
     """The messages that the gateway publishes of a profile."""
     source = Source((("pod", "pod-1"), ("service", "service-1")))
     return encode(read_pprof(unpack(body, _UNPACKED), source, max_series=100), ANY_TIME).messages
-
-
-def _start(pipeline: Pipeline) -> None:
-    """Returns when all parts are ready. The store comes first: a Kafka that was just started may not know itself yet,
-    and a stream worker that meets it then ends."""
-    pipeline.start("store", "--parquet-flush-s", _ARCHIVE_FLUSH_S)
-    pipeline.wait(lambda: pipeline.get("/readyz"), lambda answer: answer["status"] == "ready", _PATIENCE_S)
-    pipeline.start("streams")
-    pipeline.start("gateway")
-    pipeline.wait(lambda: _gateway_status(pipeline.gateway), lambda status: status == 200, _PATIENCE_S)
-
-
-def _gateway_status(address: str) -> int:
-    connection = http.client.HTTPConnection(address)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
-def _wait_until_stored(pipeline: Pipeline) -> None:
-    for group, topics in ((STREAMS_GROUP, [RAW]), (CLICKHOUSE_GROUP, [STACKS, SAMPLES_TOPIC])):
-        _wait_for(pipeline, group, topics)
-
-
-def _wait_until_archived(pipeline: Pipeline) -> None:
-    _wait_for(pipeline, ARCHIVE_GROUP, [RAW])
-
-
-def _wait_for(pipeline: Pipeline, group: str, topics: list[str]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while unread := lag(pipeline.settings, group, topics):
-        if time.monotonic() > deadline or pipeline.ended():
-            raise RuntimeError(f"{group} has not read {unread} messages, ended: {pipeline.ended()}\n{pipeline.logs()}")
-        time.sleep(_POLL_S)
-
-
-def _cpu_s(pipeline: Pipeline, kafka: LocalKafka) -> dict[str, float]:
-    """The CPU so far of each process."""
-    assert kafka.process is not None
-    return {name: seconds_of(pipeline.pid(name)) for name in _PARTS} | {"kafka": seconds_of(kafka.process.pid)}
 
 
 def _scaled(used: dict[str, float], factor: float) -> dict[str, float]:

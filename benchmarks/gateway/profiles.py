@@ -10,14 +10,15 @@ SERVICES, STACKS, FUNCTIONS, SAMPLES = 10, 2000, 1500, 150
 WINDOW_NS = 10 * 10**9
 
 
-def make_profiles(count: int, new_stacks: int = 0) -> list[tuple[int, bytes]]:
+def make_profiles(count: int, new_stacks: int = 0, pods: int = 1) -> list[tuple[int, bytes]]:
     """Returns the number of the service and the body of each. `new_stacks`: how many of a profile's samples have a
-    stack of known functions that no profile had before."""
+    stack of known functions that no profile had before. Each window has a profile of each service and of its `pods`."""
     chosen = random.Random(1)
     services = [_stacks(chosen, number) for number in range(SERVICES)]
-    first = time.time_ns() - count // SERVICES * WINDOW_NS - 60 * 10**9
+    at_once = SERVICES * pods
+    first = time.time_ns() - count // at_once * WINDOW_NS - 60 * 10**9
     return [
-        (i % SERVICES, _profile(chosen, services[i % SERVICES], first + i // SERVICES * WINDOW_NS, new_stacks))
+        (i % SERVICES, _profile(chosen, services[i % SERVICES], first + i // at_once * WINDOW_NS, new_stacks))
         for i in range(count)
     ]
 
