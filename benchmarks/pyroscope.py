@@ -5,7 +5,8 @@
 BINARY is a program `pyroscope`. The load is that of benchmarks.gateway, from 5 pods of each of its 10 services: 18,000
 profiles are 2.7 million samples in an hour. It is pushed as SDKs do (PusherService), first to Pyroscope, one process
 with its data in files; then to icestream: an Apache Kafka (`make kafka`), gateway, stream worker and store. When
-all is stored, Pyroscope and the store are started again, and asked by calls of QuerierService, with JSON.
+all is stored, Pyroscope and the store are started again, and asked by calls of QuerierService in protobuf, as Grafana
+asks.
 
 Prints one JSON object. `*_ms` are medians of the time from a call to its complete answer, after one call that does not
 count; `first_merge` is the first call after the start. Megabytes are of resident memory (VmRSS, VmHWM), after the
@@ -27,10 +28,13 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import Message
+
 from benchmarks.gateway.profiles import SERVICES, WINDOW_NS, make_profiles
 from benchmarks.gateway.running import PARTS, cpu_seconds, start_parts, wait_until_archived, wait_until_stored
 from collector.guest.own_cpu import seconds_of
 from icestream.commands.topics import create
+from icestream.pyroscope import querier_pb2 as messages
 from standalone.supervisor.local_kafka import LocalKafka
 from tests.pipeline.running import Pipeline
 from tests.ports import free_port
@@ -38,6 +42,7 @@ from tests.ports import free_port
 PODS = 5
 _WINDOW_MS = WINDOW_NS // 10**6
 _TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+_PROTO = "application/proto"
 _PATIENCE_S = 600.0
 _MAX_NODES = 16_384
 _RINGS = (
@@ -73,30 +78,35 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-Calls = dict[str, tuple[str, dict[str, Any]]]
+Calls = dict[str, tuple[str, Message]]
 
 
 def make_calls(start_ms: int, end_ms: int) -> Calls:
-    """QuerierService's methods and their parameters."""
-    whole, minutes = {"start": start_ms, "end": end_ms}, {"start": end_ms - 600_000, "end": end_ms - 300_000}
+    """QuerierService's methods, and what they are called with."""
+    whole: dict[str, Any] = {"start": start_ms, "end": end_ms}
+    minutes = {"start": end_ms - 600_000, "end": end_ms - 300_000}
     service, other = '{service_name="service-7"}', '{service_name="service-8"}'
 
-    def merge(selector: str, between: dict[str, int]) -> dict[str, Any]:
-        return {"profileTypeID": _TYPE, "labelSelector": selector, "maxNodes": _MAX_NODES} | between
+    def merge(selector: str, between: dict[str, Any]) -> messages.SelectMergeStacktracesRequest:
+        return messages.SelectMergeStacktracesRequest(
+            profile_typeID=_TYPE, label_selector=selector, max_nodes=_MAX_NODES, **between
+        )
+
+    def series(*labels: str) -> Message:
+        return messages.SelectSeriesRequest(
+            profile_typeID=_TYPE, label_selector="{}", step=15, group_by=labels, **whole
+        )
 
     return {
         "merge_service": ("SelectMergeStacktraces", merge(service, whole)),
         "merge_service_5_minutes": ("SelectMergeStacktraces", merge(service, minutes)),
         "merge_all": ("SelectMergeStacktraces", merge("{}", whole)),
-        "diff_services": ("Diff", {"left": merge(service, whole), "right": merge(other, whole)}),
-        "timeline": ("SelectSeries", {"profileTypeID": _TYPE, "labelSelector": "{}", "step": 15.0} | whole),
-        "timeline_by_service": (
-            "SelectSeries",
-            {"profileTypeID": _TYPE, "labelSelector": "{}", "step": 15.0, "groupBy": ["service_name"]} | whole,
-        ),
-        "label_names": ("LabelNames", {"matchers": []} | whole),
-        "label_values": ("LabelValues", {"name": "service_name", "matchers": []} | whole),
-        "series": ("Series", {"labelNames": ["service_name", "pod"], "matchers": []} | whole),
+        "diff_services": ("Diff", messages.DiffRequest(left=merge(service, whole), right=merge(other, whole))),
+        "timeline": ("SelectSeries", series()),
+        "timeline_by_service": ("SelectSeries", series("service_name")),
+        "label_names": ("LabelNames", messages.LabelNamesRequest(**whole)),
+        "label_values": ("LabelValues", messages.LabelValuesRequest(name="service_name", **whole)),
+        "series": ("Series", messages.SeriesRequest(label_names=["service_name", "pod"], **whole)),
     }
 
 
@@ -208,24 +218,24 @@ def ask_all(address: str, pid: int, calls: Calls, runs: int) -> dict[str, object
         cpu = seconds_of(pid)
         result[f"{name}_ms"] = statistics.median(ask(address, *asked)[0] for _ in range(runs))
         result[f"{name}_cpu_ms"] = round(1000 * (seconds_of(pid) - cpu) / runs, 1)
-    graph = json.loads(ask(address, *calls["merge_all"])[1])
-    return result | {"merged_ns": int(graph["flamegraph"]["total"]), "asked_mb": memory_mb(pid)}
+    merged = messages.SelectMergeStacktracesResponse.FromString(ask(address, *calls["merge_all"])[1])
+    return result | {"merged_ns": merged.flamegraph.total, "asked_mb": memory_mb(pid)}
 
 
-def ask(address: str, method: str, parameters: dict[str, Any]) -> tuple[float, bytes]:
+def ask(address: str, method: str, asked: Message) -> tuple[float, bytes]:
     """Returns milliseconds and the answer."""
     started = time.perf_counter()
-    status, answer = call(address, f"/querier.v1.QuerierService/{method}", json.dumps(parameters).encode())
+    status, answer = call(address, f"/querier.v1.QuerierService/{method}", asked.SerializeToString(), _PROTO)
     elapsed_ms = round((time.perf_counter() - started) * 1000, 1)
     if status != 200:
         raise RuntimeError(f"{method}: HTTP {status}: {answer[:300]!r}")
     return elapsed_ms, answer
 
 
-def call(address: str, path: str, body: bytes) -> tuple[int, bytes]:
+def call(address: str, path: str, body: bytes, media_type: str = "application/json") -> tuple[int, bytes]:
     connection = HTTPConnection(address, timeout=_PATIENCE_S)
     try:
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        connection.request("POST", path, body, {"Content-Type": media_type})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

@@ -1,5 +1,6 @@
 """Which operations services have."""
 
+from api.queries.any_operations import OPERATION_TABLES, any_operations
 from api.queries.conditions import (
     Conditions,
     add_matchers,
@@ -9,7 +10,6 @@ from api.queries.conditions import (
     add_value_matcher,
 )
 from api.queries.database import Database, texts
-from api.queries.operations import OPERATION_TABLES
 from api.queries.rollups import make_plan
 from api.queries.sample_operations import select_span_operations, span_hours, split_matchers
 from api.queries.selector import Matcher
@@ -43,7 +43,10 @@ def read_operation_names(
         add_series_matchers(labelled, of_service)
         sources.append(f"SELECT DISTINCT labels['{SPAN_NAME}'] FROM series {labelled.where}")
     else:
-        sources = _of_hours(database, named, of_service, time_range)
+        hours = _hours(time_range)
+        if not any_operations(database, [hours]):
+            return []
+        sources = _of_hours(database, named, of_service, hours)
     answer = database.table(
         f"SELECT DISTINCT toString(operation) AS name FROM ({' UNION ALL '.join(sources)}) {named.where}"
         f" ORDER BY name LIMIT {int(limit)}",
@@ -52,9 +55,13 @@ def read_operation_names(
     return texts(answer["name"])
 
 
-def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], time_range: TimeRange) -> list[str]:
+def _hours(time_range: TimeRange) -> TimeRange:
+    """The whole hours that a time range touches."""
     start, end = time_range.start_unix_nano // HOUR_NS, -(-time_range.end_unix_nano // HOUR_NS)
-    hours = TimeRange(start * HOUR_NS, max(end, start + 1) * HOUR_NS)
+    return TimeRange(start * HOUR_NS, max(end, start + 1) * HOUR_NS)
+
+
+def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], hours: TimeRange) -> list[str]:
     plan = make_plan(database, hours, (OPERATION_DAYS, OPERATION_HOURS), finer=(OPERATION_MINUTES,))
     sources = []
     for part in plan.parts:

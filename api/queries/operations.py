@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 
 from api.errors import bad_request, too_large
-from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, add_value_matcher
+from api.queries.any_operations import OPERATION_TABLES, any_operations
+from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
 from api.queries.rollups import Plan, make_plan
-from api.queries.sample_operations import OPERATION, active_spans, select_span_operations, split_matchers
+from api.queries.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection import Selection
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
 from icestream import operation_sums
 from icestream.operation_sums import QUANTILES
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
-from icestream.span_operations import HAS_SPAN_NAMES
 from icestream.times import DAY_NS, HOUR_NS
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -41,11 +41,6 @@ SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_
 FROM ({{parts}})
 GROUP BY of, op
 LIMIT {_MAX_OPERATIONS + 1}"""
-OPERATION_TABLES = {
-    OPERATION_MINUTES: "operation_minutes",
-    OPERATION_HOURS: "operation_hours",
-    OPERATION_DAYS: "operation_days",
-}
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
             where = part.conditions(of_period, conditions.parameters).where
             parts.append(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where))
     gaps = _joined([*before_plan.samples, *now_plan.samples])
-    if gaps and _may_have_operations(database, gaps):
+    if gaps and any_operations(database, gaps):
         parts += _of_rows(database, selection, of_service, now_plan, gaps, conditions)
     if not parts:
         return Operations([], now_plan.as_json())
@@ -101,20 +96,6 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     rows = _rows(answer, selection.profile_type)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
     return Operations([row for row in rows if row["service"] in traced], now_plan.as_json())
-
-
-def _may_have_operations(database: Database, gaps: Sequence[TimeRange]) -> bool:
-    """Whether anything tells of operations in these time ranges. Most services of some fleets are not traced; then
-    samples need not be read. Raises ApiError."""
-    spans = Conditions()
-    add_span_times(spans, gaps)
-    active, _ = active_spans(spans.parameters, gaps, [])
-    sources = [(table, active.where) for table in ("activity", "entry_spans", "span_operations")]
-    some = " UNION ALL ".join(
-        f"(SELECT 1 FROM {table} {where} LIMIT 1)" for table, where in (*sources, ("spans", spans.where))
-    )
-    answer = database.table(f"SELECT {HAS_SPAN_NAMES} OR (SELECT count() FROM ({some})) AS some", spans.parameters)
-    return bool(answer["some"][0].as_py())
 
 
 def _of_rows(

@@ -5,9 +5,10 @@ from clickhouse_connect.driver.client import Client
 
 from api.queries.database import Database
 from api.queries.operation_names import read_operation_names
+from api.queries.time_range import TimeRange
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
-from icestream.rollups import OPERATION_LEVELS, Level
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_LEVELS, Level
 from tests.api.conftest import Api
 from tests.api.queries.operations_data import Request, insert_requests
 from tests.api.queries.rollup_store import T0
@@ -29,19 +30,34 @@ def test_without_a_time_range_names_are_those_of_the_newest_complete_builds(
     engine: str, database: str, level: Level
 ) -> None:
     clients = Clients(engine, database=database)
+    insert_builds(clients.get(), level)
+    assert read_operation_names(Database(clients, ApiSettings()), (), None, "", 10) == ["GET /2"]
+
+
+@pytest.mark.parametrize("level", [OPERATION_HOURS, OPERATION_DAYS])
+def test_names_of_a_time_range_whose_rows_are_gone_are_those_of_rollups(
+    engine: str, database: str, level: Level
+) -> None:
+    clients = Clients(engine, database=database)
+    insert_builds(clients.get(), level)
+    time_range = TimeRange(T0 * 10**9, (T0 + level.bucket_s) * 10**9)
+    assert read_operation_names(Database(clients, ApiSettings()), (), time_range, "", 10) == ["GET /2"]
+
+
+def insert_builds(client: Client, level: Level) -> None:
+    """Three builds of one bucket, of which the last one is not complete."""
     states = {1: ("begun", "built"), 2: ("begun", "built"), 3: ("begun",)}
     insert_rows(
-        clients.get(),
+        client,
         "operation_" + level.unit + "s",
         [bucket() | {"service": "shop", "operation": f"GET /{build}", "build": build} for build in states],
     )
     builds = [(build, state) for build, all_states in states.items() for state in all_states]
     insert_rows(
-        clients.get(),
+        client,
         "rollup_builds",
         [bucket() | {"level": level.name, "build": build, "state": state} for build, state in builds],
     )
-    assert read_operation_names(Database(clients, ApiSettings()), (), None, "", 10) == ["GET /2"]
 
 
 def bucket() -> dict[str, object]:
