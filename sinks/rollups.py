@@ -24,25 +24,26 @@ from icestream.rollups import (
     OPERATION_MINUTES,
     Level,
 )
-from sinks import metrics, operation_tables
+from sinks import operation_tables
 from sinks.buckets import Bucket, one_by_one, together
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
 from sinks.kafka_clock import Now
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
+from sinks.repeat import note_failure, repeat
 from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import note_builds, read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, insert_settings, read_changes
 from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
 from sinks.stored_days import days_of_builds, rows_of_days
-from sinks.thin_requests import thin_requests
 from sinks.unused_builds import KILLED_AFTER_S, drop_unused_builds
 
 GRACE_S = 600
 """How long after its end a bucket is built: all its batches but late ones are stored then."""
 QUIET_S = 300
 """How long after its last change a bucket is built again."""
-_STEP_S = 20.0
+_NAME = "rollups"
+"""In the log and in metrics."""
 _OPERATIONS_S = 20.0
 """A step spends this long on each level of operations, so that samples do not wait for a backlog of hours."""
 _WAIT_S = 7 * DAY_S
@@ -88,23 +89,16 @@ class Rollups:
     """Builds what is due, for as long as the sinks run. Used by one thread."""
 
     def __init__(
-        self, clients: Clients, operations_s: float = _OPERATIONS_S, request_days: int = 0, now: Now = time.time
+        self, clients: Clients, operations_s: float = _OPERATIONS_S, now: Now = time.time
     ) -> None:  # fmt: skip
-        """`operations_s`: see _OPERATIONS_S; `request_days`: for how many days all requests are kept
-        (sinks/thin_requests.py), 0: as long as other rows."""
+        """`operations_s`: see _OPERATIONS_S."""
         self._clients = clients
         self._operations_s = operations_s
-        self._request_days = request_days
         self._now = now
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""
-        while not stop.wait(_STEP_S):
-            try:
-                self.step(stop)
-            except Exception as error:  # the next step tries again; until then queries read samples
-                self._failed(error)
-        self._clients.discard()
+        repeat(_NAME, self.step, self._clients, stop)  # after an error, queries read samples until the next step
 
     def step(self, stop: threading.Event, now_unix_s: int | None = None) -> None:
         """Builds the buckets that are due now, newest first, and drops samples that are too old. Does nothing while the
@@ -129,9 +123,7 @@ class Rollups:
                 try:
                     self._step_level(level, rows, ages, cluster, stop)
                 except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
-                    self._failed(error)
-            if self._request_days > 0:
-                self._thin_requests(ages.now, stop, cluster)
+                    note_failure(_NAME, self._clients, error)
         finally:  # also where nothing can be built because the disk is full
             if ages.samples_went:
                 self._drop_old_samples(sorted(samples), ages, cluster)
@@ -157,18 +149,12 @@ class Rollups:
             except Exception as error:
                 if not level.of_operations:
                     raise
-                self._failed(error)
+                note_failure(_NAME, self._clients, error)
                 client = self._clients.get()
             if time.monotonic() >= until:
                 break
         finish(client, level, ages, cluster)
         drop_unused_builds(client, level, ages.now, cluster)
-
-    def _thin_requests(self, now_unix_s: int, stop: threading.Event, cluster: Cluster) -> None:
-        try:
-            thin_requests(self._clients.get(), now_unix_s, self._request_days, stop, cluster)
-        except Exception as error:  # the next step tries again
-            self._failed(error)
 
     def _drop_old_samples(self, days: Sequence[int], ages: Ages, cluster: Cluster) -> None:
         client = self._clients.get()
@@ -185,11 +171,6 @@ class Rollups:
                 yield from one_by_one(group, operation_tables.hours_with_rows(client, starts))
             else:
                 yield group
-
-    def _failed(self, error: Exception) -> None:
-        self._clients.discard()
-        metrics.FAILURES.labels("rollups").inc()
-        log.error("rollups: %s", error)
 
 
 def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Cluster = ONE_SERVER) -> list[Bucket]:
@@ -257,8 +238,9 @@ def build(
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
     note_builds(client, level, begun, "begun", {}, cluster)
     read = (*operation_tables.SOURCE_TABLES, "series") if level.of_operations else ("samples",)
-    wait_for_replicas(client, cluster, "sample_changes", *read)
+    wait_for_replicas(client, cluster, "sample_changes")
     changes = read_changes(client, level, min(begun), max(begun) + level.bucket_s)
+    wait_for_replicas(client, cluster, *read)  # the rows of these changes, which are stored before them
     left_before, may_change = ages.left_before(level), level.of_operations and ages.now > 0
     at_work = {
         start

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from icestream.settings import SettingError
 from icestream.symcache import SymCaches
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
-from sinks.kafka_clock import KafkaClock
+from sinks.kafka_clock import KafkaClock, Now
 from sinks.parquet import ParquetSink
 from sinks.range_writer import Reject, Rejected
+from sinks.request_thinner import RequestThinner
 from sinks.resolve import ResolveSink
 from sinks.rollups import Rollups
 from sinks.runner import Runner
@@ -31,6 +32,8 @@ _FLUSH_BYTES = 16_000_000
 
 log = logging.getLogger(__name__)
 
+Work = Callable[[threading.Event], None]
+"""Returns soon after the event was set."""
 KINDS = ("clickhouse", "parquet", "archive", "resolve")
 
 
@@ -77,10 +80,20 @@ def start(
         running.threads.append(thread)
         thread.start()
     if any(runner.sink.name == "clickhouse" for runner in runners):
-        rollups = Rollups(clients, request_days=settings.request_days, now=clock.now)
-        running.threads.append(threading.Thread(target=rollups.run, args=(stop,), name="rollups"))
-        running.threads[-1].start()
+        for name, run in beside_clickhouse(settings, clients, clock.now).items():
+            running.threads.append(threading.Thread(target=run, args=(stop,), name=name))
+            running.threads[-1].start()
     return running
+
+
+def beside_clickhouse(
+    settings: SinkSettings, clients: Clients, now: Now
+) -> dict[str, Callable[[threading.Event], None]]:
+    """Returns what runs beside the ClickHouse sink until an event is set, by the names of the threads."""
+    beside = {"rollups": Rollups(clients, now=now).run}
+    if settings.request_days > 0:
+        beside["thinning"] = RequestThinner(clients, settings.request_days, now).run
+    return beside
 
 
 def _wanted(settings: SinkSettings) -> list[str]:

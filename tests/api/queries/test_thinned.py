@@ -18,11 +18,12 @@ from api.settings import ApiSettings
 from api.terminal.draw_requests import draw_trace, draw_traces
 from icestream.clickhouse import Clients, connect
 from icestream.thinning import IS_SAMPLED
-from sinks import kept_requests, thin_requests
+from sinks import kept_requests, repeat, thin_requests
 from sinks.cluster import GLOBAL, ONE_SERVER, alter_table, database_name, of_this_host
 from sinks.delete_requests import deletions_ended
 from sinks.rollup_changes import insert_settings, note_work_sql
-from sinks.rollups import Rollups
+from sinks.service import beside_clickhouse
+from sinks.settings import SinkSettings
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, Rows, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, T0
@@ -30,7 +31,7 @@ from tests.data.tables import NO_SPAN, to_datetime
 from tests.shared_routes import with_built_routes
 from tests.sinks.clusters import OnCluster, OneShard, Shards
 from tests.sinks.engine import remove_rows
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import wait_until
 
 DAYS = [datetime.fromtimestamp(T0 + day * DAY, timezone.utc).date() for day in range(2)]
 RANGE = {"start": str(T0), "end": str(T0 + 2 * DAY)}
@@ -498,8 +499,20 @@ def test_a_thinning_that_was_killed_is_done_again_after_an_hour(requests: Reques
 
 @ON_SHARDS
 @pytest.mark.parametrize("days", [3, 0])
-def test_sinks_thin_requests_unless_all_are_to_be_kept(requests: Requests, days: int) -> None:
+def test_sinks_thin_requests_unless_all_are_to_be_kept(
+    requests: Requests, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the rollups, which do not wait for it."""
     requests.come(200, first=0.1, days=0.1)
     requests.build()
-    Rollups(requests.clients, PATIENCE_S, days).step(threading.Event(), int(time.time() + 2 * DAY))
+    monkeypatch.setattr(repeat, "_PAUSE_S", 0.01)
+    beside = beside_clickhouse(SinkSettings(request_days=days), requests.clients, lambda: time.time() + 2 * DAY)
+    assert set(beside) == ({"rollups", "thinning"} if days else {"rollups"})
+    if days:
+        stop = threading.Event()
+        thread = threading.Thread(target=beside["thinning"], args=(stop,))
+        thread.start()
+        wait_until(lambda: "thinned" in states(requests).get(DAYS[0], []))
+        stop.set()
+        thread.join()
     assert states(requests) == ({DAYS[0]: ["choosing", "thinning", "thinned"]} if days else {})
