@@ -64,7 +64,7 @@ class Server:
 
 
 def build_routes(app: FastAPI) -> None:
-    """FastAPI otherwise builds routes and their description at the first requests, which takes a quarter of a second."""
+    """FastAPI otherwise builds routes and their description at the first requests: a quarter of a second."""
     deque(iter_route_contexts(app.routes), maxlen=0)
     app.openapi()
 

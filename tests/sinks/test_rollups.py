@@ -15,8 +15,9 @@ from icestream.topics import ACTIVITY, SAMPLES
 from sinks import rollups
 from sinks.buckets import Bucket, together
 from sinks.clickhouse import ClickHouseSink
+from sinks.cluster import Cluster
 from sinks.rollup_builds import read_valid_builds
-from sinks.rollup_changes import REQUESTS_QUIET_S, hours_of_spans, note_work_sql
+from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, hours_of_spans, note_work_sql
 from sinks.rollups import Rollups
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, tables
@@ -315,3 +316,25 @@ def test_hours_that_are_built_together_leave_out_one_on_which_a_job_works(client
     client.command(note_work_sql("ended", (HOUR_S + 3600) * 10**9, (HOUR_S + 4200) * 10**9))
     assert rollups.build(client, Bucket(HOURS, hours[1]))
     assert list(read_valid_builds(client, HOURS, hours[0], hours[-1] + 1)) == hours
+
+
+def test_a_build_reads_changes_before_it_waits_for_the_rows_that_they_are_about(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a change that comes to a replica in between would be counted without its rows."""
+    store(clients, 1)
+    steps: list[str] = []
+    wait, read = rollups.wait_for_replicas, rollups.read_changes
+
+    def waited(client: Client, cluster: Cluster, *names: str) -> None:
+        steps.extend(names)
+        wait(client, cluster, *names)
+
+    def were_read(*args: Any) -> dict[int, Changes]:
+        steps.append("changes")
+        return read(*args)
+
+    monkeypatch.setattr(rollups, "wait_for_replicas", waited)
+    monkeypatch.setattr(rollups, "read_changes", were_read)
+    assert rollups.build(clients.get(), Bucket(HOURS, HOUR_S))
+    assert steps[:3] == ["sample_changes", "changes", "samples"]
