@@ -1,6 +1,7 @@
 """Graphs with the names of functions only, as Pyroscope's calls have them. The tools that ask find a node by the names
 on the path to it, so siblings of one name are one node."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +22,8 @@ def by_name(graph: Graph, functions: FunctionRows) -> tuple[Graph, list[str]]:
     number = {functions[int(graph.function[0])].name: 0}
     texts = (_CUT_NAME if row == CUT else functions[row].name for row in used.tolist())
     name = np.array([number.setdefault(text, len(number)) for text in texts], np.int32)[function]
+    if len(number) == len(used):  # no siblings have one name
+        return replace(graph, function=name), list(number)
     nodes = GrowingTree()
     row_of = np.zeros(len(graph.parent), np.int32)
     for start, end in pairwise(level_bounds(graph.parent)[1:]):

@@ -49,6 +49,8 @@ def make_picture(graph: Graph, max_nodes: int, width: int | None, root: int, sca
         row = int(parent[row])
     for start, end in bounds[1:]:
         keep[start:end] &= keep[parent[start:end]]
+    if keep.all():
+        return Picture(graph, root, 0, np.zeros(len(graph.self_values), np.int64))
     depth = np.repeat(np.arange(len(bounds), dtype=np.int32), [end - start for start, end in bounds])
     nodes, new_row, cut_values = _cut(graph, parent, depth, keep)
     drawn, row_of_node = in_level_order(nodes)
