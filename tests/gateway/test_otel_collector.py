@@ -4,12 +4,13 @@
 waits five seconds before it sends again.
 """
 
+import contextlib
 import re
 import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.error import URLError
 
@@ -23,6 +24,7 @@ from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.raw_pb2 import RawBatch
+from tests.gateway.scrape.servers import Certificates
 from tests.gateway.served import Ports, serve_on_ports
 from tests.gateway.test_opentelemetry_sdk import check, trace_a_request
 from tests.gateway.test_otlp_topic import profiles
@@ -43,6 +45,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("otelcol") / "otelcol"
     subprocess.run(["go", "build", "-o", str(built), "."], cwd=SOURCE, check=True, timeout=1800)
     return built
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("tls"))
 
 
 @dataclass(frozen=True)
@@ -70,10 +77,19 @@ def gateway(settings: GatewaySettings) -> Iterator[Ports]:
 
 @pytest.fixture
 def collector(program: Path, gateway: Ports, settings: GatewaySettings, tmp_path: Path) -> Iterator[Collector]:
-    """Sends all that it gets by every exporter, so three times."""
-    found = Collector(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", tmp_path / "log")
-    config = tmp_path / "otelcol.yaml"
-    config.write_text(_config(found, gateway, settings))
+    with run_collector(program, gateway, settings, tmp_path, EXPORTERS) as collector:
+        yield collector
+
+
+@contextlib.contextmanager
+def run_collector(
+    program: Path, gateway: Ports, settings: GatewaySettings, folder: Path, exporters: Sequence[str], tls: str = ""
+) -> Iterator[Collector]:
+    """One that sends all that it gets by every exporter. `tls`: the setting of that name of those that do not send to
+    Kafka."""
+    found = Collector(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", folder / "log")
+    config = folder / "otelcol.yaml"
+    config.write_text(_config(found, gateway, settings, exporters, tls))
     with open(found.log, "wb") as log:
         process = subprocess.Popen(
             [str(program), "--config", str(config), "--feature-gates", "service.profilesSupport"],
@@ -90,16 +106,23 @@ def collector(program: Path, gateway: Ports, settings: GatewaySettings, tmp_path
     assert "Dropping data" not in found.log.read_text()
 
 
-def _config(collector: Collector, gateway: Ports, settings: GatewaySettings) -> str:
-    """The block of the docs with other addresses, and all exporters in all pipelines."""
+def _config(
+    collector: Collector, gateway: Ports, settings: GatewaySettings, exporters: Sequence[str], tls: str
+) -> str:  # fmt: skip
+    """The block of the docs with other addresses, and all these exporters in all pipelines."""
     (config,) = re.findall(r"^```yaml\n(receivers:.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    over_tls = (
+        ("tls: {insecure: true}", f"tls: {tls}"),
+        ("http://127.0.0.1:4040", f"https://127.0.0.1:4040\n    tls: {tls}"),
+    )
     for theirs, ours in (
+        *(over_tls if tls else ()),
         ("127.0.0.1:14317", collector.grpc),
         ("127.0.0.1:14318", collector.http),
         ("127.0.0.1:4317", gateway.grpc),
         ("127.0.0.1:4040", gateway.http),
         ("127.0.0.1:9092", settings.kafka),
-        ("exporters: [otlp_grpc/icestream]", f"exporters: [{', '.join(EXPORTERS)}]"),
+        ("exporters: [otlp_grpc/icestream]", f"exporters: [{', '.join(exporters)}]"),
         ("service:\n", "service:\n  telemetry: {metrics: {level: none}}\n"),  # which has a fixed port
     ):
         assert theirs in config, theirs
@@ -163,3 +186,25 @@ def test_a_collector_sends_again_what_kafka_did_not_take(
     wait_until(lambda: count(settings, ACTIVITY) == 2 * len(EXPORTERS), collector.log.read_text)
     check(settings, len(EXPORTERS))
     assert not failures
+
+
+def test_a_collector_with_a_certificate_sends_over_tls(
+    program: Path, settings: GatewaySettings, certificates: Certificates, tmp_path: Path
+) -> None:
+    file, exporters = certificates.file, EXPORTERS[:2]
+    over_tls = replace(
+        settings,
+        gateway_tls_cert_file=file("server.pem"),
+        gateway_tls_key_file=file("server.key"),
+        gateway_tls_client_ca_file=file("ca.pem"),
+    )
+    own = f"{{ca_file: {file('ca.pem')}, cert_file: {file('client.pem')}, key_file: {file('client.key')}}}"
+    with (
+        serve_on_ports(over_tls) as gateway,
+        run_collector(program, gateway, over_tls, tmp_path, exporters, own) as collector,
+    ):
+        post(collector.http, profiles("m1", time.time_ns() - 10**10).data.SerializeToString())
+        wait_until(lambda: count(settings, RAW) == len(exporters), collector.log.read_text)
+        trace_a_request(GrpcExporter(collector.grpc, insecure=True, timeout=PATIENCE_S))
+        wait_until(lambda: count(settings, ACTIVITY) == 2 * len(exporters), collector.log.read_text)
+        check(settings, len(exporters))
