@@ -42,7 +42,8 @@ _DEFINITIONS = {
     "batches": "ENGINE = StripeLog"
     " AS SELECT * EXCEPT stored_time, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0",
     # As the live table: a span that was reported several times is the last one.
-    "spans": "AS spans ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id)",
+    # Without the live table's codecs: IDs are random, and are read once.
+    "spans": "ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id) AS SELECT * FROM spans LIMIT 0",
 }
 """Of the tables that are not only the columns of the live one."""
 _TABLES_AT_ONCE = 500
@@ -211,7 +212,7 @@ class Staging:
             new = self._new_spans()
             hours = self._hours_of_spans(new)
             self._note_spans(hours)  # if the job ends in the middle, these spans are not new when it goes on
-            self.change(f"INSERT INTO spans SELECT * FROM {self._spans}", new)
+            self.change(f"INSERT INTO spans SELECT * FROM {new}", "1")
             self._note_spans(hours)
         if "locations" not in self._filled:
             return
@@ -228,28 +229,38 @@ class Staging:
         return f"{self.table('spans')} FINAL"
 
     def _new_spans(self) -> str:
-        """Returns the SQL condition that the live table lacks a staged span, or only its operation or status.
+        """Makes a table of the staged spans that the live table lacks, or only their operation or status. Returns its
+        name.
 
         Where it says something else than the staged span, it is left alone: the span was reported twice, and this is
         what was stored last. It may say so in another slice of the day, as it keeps one row of a span for each day.
         """
         (day,) = self.time_range.days()
         span = "trace_id, span_id"
-        staged = f"SELECT {span} FROM {self.table('spans')}"
-        live = f"FROM spans WHERE toDate(start_time) = '{day}' AND ({span}) {self.globally}IN ({staged})"
+        whole = ", ".join((span, *LATE_COLUMNS))
+        # The live table is asked once: it has as many spans as the staged one, if nothing is new.
+        live = self._make_of(
+            f"SELECT {whole} FROM spans WHERE toDate(start_time) = '{day}'"
+            f" AND ({span}) {self.globally}IN (SELECT {span} FROM {self.table('spans')})", "live_spans"
+        )  # fmt: skip
         agrees = [
-            f"(({span}) NOT IN (SELECT {span} {live} AND {column} != '')"
-            f" OR ({span}, {column}) IN (SELECT {span}, {column} {live}))"
+            f"(({span}) NOT IN (SELECT {span} FROM {live} WHERE {column} != '')"
+            f" OR ({span}, {column}) IN (SELECT {span}, {column} FROM {live}))"
             for column in LATE_COLUMNS
         ]
-        whole = ", ".join((span, *LATE_COLUMNS))
-        return f"({whole}) NOT IN (SELECT {whole} {live}) AND {' AND '.join(agrees)}"
+        condition = f"({whole}) NOT IN (SELECT {whole} FROM {live}) AND {' AND '.join(agrees)}"
+        return self._make_of(f"SELECT * FROM {self._spans} WHERE {condition}", "new_spans")
 
-    def _hours_of_spans(self, condition: str) -> set[int]:
-        """Returns the hours whose rollups depend on these staged spans."""
+    def _make_of(self, query: str, name: str) -> str:
+        """Makes a table of what a query returns, and returns its name."""
+        table = self.table(name)
+        self._make(table, f"ENGINE = StripeLog AS {query}")
+        return table
+
+    def _hours_of_spans(self, table: str) -> set[int]:
+        """Returns the hours whose rollups depend on the spans in a table."""
         bounds = "intDiv(toUnixTimestamp(start_time), 3600), intDiv(toUnixTimestamp(end_time), 3600)"
-        sql = f"SELECT DISTINCT {bounds} FROM {self._spans} WHERE {condition}"
-        return rollup_changes.hours_of_spans(self.client.query(sql, parameters=self.time_range.parameters).result_rows)
+        return rollup_changes.hours_of_spans(self.client.query(f"SELECT DISTINCT {bounds} FROM {table}").result_rows)
 
     def _note_spans(self, hours: set[int]) -> None:
         if hours:
