@@ -6,7 +6,8 @@ bytes are appended to the serialized rest of the message, as parsers accept fiel
 element; the protobuf package takes 50 ns to fill such a field, and to read it.
 
 `parse` reads columns without a loop, too: it parses a message as a type whose columns are declared as bytes, which has
-the same wire format.
+the same wire format. So has a type whose messages are declared as bytes: who needs many small ones reads them together
+(icestream/message_columns.py).
 """
 
 from collections.abc import Mapping
@@ -32,14 +33,15 @@ _LENGTH_DELIMITED = 2
 _MAX_PIECES = 1000
 """Pieces of a column that are read here. Our encoders write one."""
 _PACKAGE = "icestream.packed"
-"""Of the types of `_as_bytes`. The file of such a type has the name of the original type."""
+"""Of the types of `_as_bytes`. The file of such a type begins with the name of the original type."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-def parse(kind: type[MessageT], data: bytes) -> MessageT:
-    """Returns a message whose columns only `column` can read. Raises DecodeError, like the protobuf package."""
-    message = _as_bytes(kind.DESCRIPTOR)()
+def parse(kind: type[MessageT], data: bytes, unread: str = "") -> MessageT:
+    """Returns a message whose columns only `column` can read, and the repeated messages `unread` only `messages`. What
+    is in these is not parsed. Raises DecodeError, like the protobuf package."""
+    message = _as_bytes(kind.DESCRIPTOR, unread)()
     message.ParseFromString(data)
     # Unknown are fields of a newer version, or of a column that is not packed, which is legal.
     if len(UnknownFieldSet(message)):
@@ -60,11 +62,19 @@ def column(message: Message, name: str) -> np.ndarray:
 
     Raises ValueError where the message has no such field.
     """
-    dtype = _dtype(message, name)
+    dtype = _types(type(message)).get(name)
+    if dtype is None:
+        raise _no_column(message, name)
     values = getattr(message, name)
-    if _is_as_bytes(message.DESCRIPTOR):
+    if _is_as_bytes(type(message)):
         return np.frombuffer(bytearray(values[0] if len(values) == 1 else b"".join(values)), dtype)
     return np.array(values, dtype=dtype)
+
+
+def messages(message: Message, name: str) -> list[bytes]:
+    """Returns the bytes of each of the repeated messages `name`."""
+    values = getattr(message, name)
+    return list(values) if _is_as_bytes(type(message)) else [one.SerializeToString() for one in values]
 
 
 def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
@@ -74,7 +84,9 @@ def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
     """
     parts = [message.SerializeToString()]
     for name, values in columns.items():
-        dtype = _dtype(message, name)
+        dtype = _types(type(message)).get(name)
+        if dtype is None:
+            raise _no_column(message, name)
         array = np.asarray(values)
         if not len(array):
             continue
@@ -89,41 +101,45 @@ def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
     return b"".join(parts)
 
 
-def _dtype(message: Message, name: str) -> "np.dtype[np.generic]":
-    dtype = _columns(message.DESCRIPTOR).get(name)
-    if dtype is None:
-        raise ValueError(f"{message.DESCRIPTOR.name}.{name} is not a repeated fixed-width field")
-    return dtype
+def _no_column(message: Message, name: str) -> ValueError:
+    return ValueError(f"{message.DESCRIPTOR.name}.{name} is not a repeated fixed-width field")
+
+
+@cache
+def _types(kind: type[Message]) -> "dict[str, np.dtype[np.generic]]":
+    return _columns(kind.DESCRIPTOR)
 
 
 @cache
 def _columns(kind: Descriptor) -> "dict[str, np.dtype[np.generic]]":
     """Returns the columns of a type of messages, also of one of `_as_bytes`."""
     if kind.file.package == _PACKAGE:
-        return _columns(kind.file.pool.FindMessageTypeByName(kind.file.name))
+        return _columns(kind.file.pool.FindMessageTypeByName(kind.file.name.partition("/")[0]))
     return {field.name: _DTYPES[field.type] for field in kind.fields if field.is_repeated and field.type in _DTYPES}
 
 
 @cache
-def _is_as_bytes(kind: Descriptor) -> bool:
-    return bool(kind.file.package == _PACKAGE)
+def _is_as_bytes(kind: type[Message]) -> bool:
+    return bool(kind.DESCRIPTOR.file.package == _PACKAGE)
 
 
 @cache
-def _as_bytes(kind: Descriptor) -> type[Message]:
-    """Returns a type with the wire format of `kind` that declares columns as bytes.
+def _as_bytes(kind: Descriptor, unread: str) -> type[Message]:
+    """Returns a type with the wire format of `kind` that declares columns, and the messages `unread`, as bytes.
 
     Such a field is repeated, because a column may come in several pieces.
     """
     message = DescriptorProto()
     kind.CopyToProto(message)
+    message.name += unread
     for field in message.field:
-        if field.name in _columns(kind):
+        if field.name in _columns(kind) or field.name == unread:
             field.type = FieldDescriptorProto.TYPE_BYTES
+            field.ClearField("type_name")
             field.ClearField("options")
     original = kind.file
     file = FileDescriptorProto(
-        name=kind.full_name,
+        name=f"{kind.full_name}/{unread}",
         package=_PACKAGE,
         syntax="proto3",
         dependency=[original.name, *(needed.name for needed in original.dependencies)],

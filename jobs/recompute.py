@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from icestream.dead_letters import reason
-from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.messages.activity import ActivityColumns, decode_activities
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import Times
@@ -33,6 +33,8 @@ from sinks.tables.arrow import concat
 from streams.process import Operators
 
 ColumnsT = TypeVar("ColumnsT", RawColumns, ActivityColumns)
+Decode = Callable[[Sequence[bytes], Sequence[Times]], list[ColumnsT]]
+"""Raises BadMessage if any of the messages is bad."""
 _BLOCK_MESSAGES, _BLOCK_BYTES = 100, 8_000_000
 """The size of a block, whose columns are computed at once: it ends with the message that reaches either."""
 _INSERT_ROWS = 200_000
@@ -110,15 +112,15 @@ class Recomputer:
 
     def _rows(self, unit: Unit, counts: Counts, batches: "_Batches") -> Iterator[TableRows]:
         activity = UnitActivity()
-        for block in self._blocks(ACTIVITY, unit, decode_activity, counts):
+        for block in self._blocks(ACTIVITY, unit, decode_activities, counts):
             for _, columns in block:
                 activity.add(columns)
             yield from _activity_rows(block, unit, counts, batches)
         for raw_block in self._blocks(RAW, unit, self._decode_raw, counts):
             yield from self._raw_rows(raw_block, activity, unit, counts, batches)
 
-    def _decode_raw(self, data: bytes, times: Times) -> RawColumns:
-        return self._known.operators.changed(decode_raw(data, times))
+    def _decode_raw(self, messages: Sequence[bytes], times: Sequence[Times]) -> list[RawColumns]:
+        return [self._known.operators.changed(decode_raw(*one)) for one in zip(messages, times, strict=True)]
 
     def _raw_rows(
         self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: Counts,
@@ -137,32 +139,50 @@ class Recomputer:
             yield TableRows("locations", stacks.locations)
 
     def _blocks(
-        self, topic: str, unit: Unit, decode: Callable[[bytes, Times], ColumnsT], counts: Counts
+        self, topic: str, unit: Unit, decode: Decode[ColumnsT], counts: Counts
     ) -> Iterator[list[tuple[Archived, ColumnsT]]]:
         """Yields the batches of a unit in blocks of one day, each batch once."""
-        block: list[tuple[Archived, ColumnsT]] = []
-        size, day = 0, -1
         seen: set[tuple[str, int, int, int]] = set()
-        for message in self._source.read(topic, unit.time_range, unit.partition):
-            try:
-                columns = decode(message.value, self._source.limits.collected(message.timestamp_ms))
-            except BadMessage as error:
-                if unit.counts(message):
-                    counts.bad[topic, reason(error)] += 1
-                continue
-            of = columns.id
-            key = of.collector, of.started_unix_nano, of.sequence, of.part
-            if key in seen:
-                continue
-            seen.add(key)
-            own_day = message.start_unix_nano // DAY_NS
-            if block and (own_day != day or len(block) >= _BLOCK_MESSAGES or size >= _BLOCK_BYTES):
+        for messages in _cut(self._source.read(topic, unit.time_range, unit.partition)):
+            block = []
+            for message, columns in self._decoded(topic, messages, unit, decode, counts):
+                of = columns.id
+                key = of.collector, of.started_unix_nano, of.sequence, of.part
+                if key not in seen:
+                    seen.add(key)
+                    block.append((message, columns))
+            if block:
                 yield block
-                block, size = [], 0
-            block.append((message, columns))
-            size, day = size + len(message.value), own_day
-        if block:
+
+    def _decoded(
+        self, topic: str, messages: Sequence[Archived], unit: Unit, decode: Decode[ColumnsT], counts: Counts
+    ) -> Iterator[tuple[Archived, ColumnsT]]:
+        """Yields the messages that can be decoded, and counts the others."""
+        values = [message.value for message in messages]
+        times = [self._source.limits.collected(message.timestamp_ms) for message in messages]
+        try:
+            yield from zip(messages, decode(values, times), strict=True)
+        except BadMessage as error:
+            if len(messages) > 1:  # one by one, to find the bad ones
+                for message in messages:
+                    yield from self._decoded(topic, [message], unit, decode, counts)
+            elif unit.counts(messages[0]):
+                counts.bad[topic, reason(error)] += 1
+
+
+def _cut(messages: Iterator[Archived]) -> Iterator[list[Archived]]:
+    """Yields messages in blocks, each of one day."""
+    block: list[Archived] = []
+    size, day = 0, -1
+    for message in messages:
+        own_day = message.start_unix_nano // DAY_NS
+        if block and (own_day != day or len(block) >= _BLOCK_MESSAGES or size >= _BLOCK_BYTES):
             yield block
+            block, size = [], 0
+        block.append(message)
+        size, day = size + len(message.value), own_day
+    if block:
+        yield block
 
 
 def _activity_rows(

@@ -1,12 +1,15 @@
 """icestream.activity: ActivityBatch as columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from icestream import message_columns, packed
+from icestream.message_columns import Texts
 from icestream.messages import checks
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_TIME, Times
@@ -16,22 +19,25 @@ from icestream.v1.common_pb2 import BatchId
 
 
 class SpanColumns(NamedTuple):
-    """The fields of spans, each as a list."""
+    """The fields of s spans."""
 
-    trace_id: list[bytes]
-    span_id: list[bytes]
-    parent_span_id: list[bytes]  # empty: a root
-    name: list[str]
-    service: list[str]
-    start_unix_nano: list[int]
-    end_unix_nano: list[int]
-    operation: list[str]  # of entry spans; "": it is none, or that is not known
-    status: list[int]  # index into STATUSES
+    trace_id: np.ndarray  # uint8 (s, 16)
+    span_id: np.ndarray  # uint8 (s, 8)
+    parent_span_id: np.ndarray  # uint8 (s, 8), zeros: a root
+    name: Texts
+    service: Texts
+    start_unix_nano: np.ndarray  # int64 (s,)
+    end_unix_nano: np.ndarray  # int64 (s,)
+    operation: Texts  # of entry spans; "": it is none, or that is not known
+    status: np.ndarray  # integers (s,), index into STATUSES
+
+    def rows(self, first: int, end: int) -> "SpanColumns":
+        return SpanColumns(*(c.rows(first, end) if isinstance(c, Texts) else c[first:end] for c in self))
 
 
 STATUSES = ("", "ok", "error")
 """What the numbers of a status stand for; "": not set."""
-_span_fields = attrgetter(*SpanColumns._fields)
+_MAX_INT64 = np.uint64(2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,24 @@ class ActivityColumns:
 
     def time_range(self) -> tuple[int, int]:
         """Returns the first and the last moment of intervals, spans and complete_unix_nano, Unix nanoseconds."""
-        start = min([self.complete_unix_nano, *self.spans.start_unix_nano])
-        end = max([self.complete_unix_nano, *self.spans.end_unix_nano])
+        start = self.spans.start_unix_nano.min(initial=self.complete_unix_nano)
+        end = self.spans.end_unix_nano.max(initial=self.complete_unix_nano)
         return int(self.start_unix_nano.min(initial=start)), int(self.end_unix_nano.max(initial=end))
 
 
 def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColumns:
     """Raises BadMessage."""
-    message = checks.parse(ActivityBatch, data)
+    return decode_activities([data], [times])[0]
+
+
+def decode_activities(messages: Sequence[bytes | None], times: Sequence[Times]) -> list[ActivityColumns]:
+    """Decodes several messages, which takes less time than one after the other. Raises BadMessage if any of them is
+    bad."""
+    parsed = [checks.parse(ActivityBatch, data, unread="spans") for data in messages]
+    return [_columns(*one) for one in zip(parsed, _spans(parsed), times, strict=True)]
+
+
+def _columns(message: ActivityBatch, spans: SpanColumns, times: Times) -> ActivityColumns:
     checks.check_batch_id("id", message.id)
     checks.check_id("host_id", message.host_id)
     times.check("start_unix_nano", message.start_unix_nano)
@@ -86,7 +102,8 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
     checks.check_index("context_operation", operation, len(strings))
     intervals = _intervals(message, len(contexts), strings, times)
     checks.check_rows_text("context_operation", operation[intervals["context"]], strings)
-    spans = _spans(message.spans, times)
+    times.check_column("spans.start_unix_nano", spans.start_unix_nano)
+    times.check_column("spans.end_unix_nano", spans.end_unix_nano)
     return ActivityColumns(
         id=message.id,
         host_id=message.host_id,
@@ -127,24 +144,41 @@ def _entry_span_ids(data: bytes, contexts: int) -> np.ndarray:
     return np.frombuffer(data or bytes(8 * contexts), np.uint8).reshape(contexts, 8)
 
 
-def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
-    columns = (
-        SpanColumns(*map(list, zip(*map(_span_fields, spans), strict=True)))
-        if spans
-        else SpanColumns(*([] for _ in SpanColumns._fields))
+def _spans(messages: Sequence[ActivityBatch]) -> list[SpanColumns]:
+    """Returns the spans of each message. Their times are not checked yet."""
+    serialized = [packed.messages(message, "spans") for message in messages]
+    try:
+        columns = message_columns.read(Span, list(chain.from_iterable(serialized)))
+    except DecodeError as error:
+        raise BadMessage(ActivityBatch.DESCRIPTOR.name, f"cannot be read: {error}") from None
+    texts = columns.texts
+    _check_spans(texts, columns.numbers["status"])
+    spans = SpanColumns(
+        trace_id=texts["trace_id"].padded(16),
+        span_id=texts["span_id"].padded(8),
+        parent_span_id=texts["parent_span_id"].padded(8),
+        name=texts["name"],
+        service=texts["service"],
+        start_unix_nano=np.minimum(columns.numbers["start_unix_nano"], _MAX_INT64).astype(np.int64),
+        end_unix_nano=np.minimum(columns.numbers["end_unix_nano"], _MAX_INT64).astype(np.int64),
+        operation=texts["operation"],
+        status=columns.numbers["status"],
     )
-    sizes = set(
-        zip(map(len, columns.trace_id), map(len, columns.span_id), map(len, columns.parent_span_id), strict=True)
-    )
-    if wrong := sizes - {(16, 8, 0), (16, 8, 8)}:
-        raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {min(wrong)}")
-    for name in set(columns.name):
-        checks.check_text("spans.name", name, least=0)
-    for operation in set(columns.operation):
-        checks.check_text("spans.operation", operation, least=0)
-    for service in set(columns.service):
-        checks.check_text("spans.service", service, least=0)
-    checks.check_most("spans.status", max(columns.status, default=0), len(STATUSES) - 1)
-    times.check_column("spans.start_unix_nano", np.array(columns.start_unix_nano, np.uint64))
-    times.check_column("spans.end_unix_nano", np.array(columns.end_unix_nano, np.uint64))
-    return columns
+    if len(messages) == 1:
+        return [spans]
+    ends = np.cumsum([len(one) for one in serialized]).tolist()
+    return [spans.rows(end - len(one), end) for one, end in zip(serialized, ends, strict=True)]
+
+
+def _check_spans(texts: Mapping[str, Texts], status: np.ndarray) -> None:
+    sizes = [texts[name].lengths for name in ("trace_id", "span_id", "parent_span_id")]
+    right = (sizes[0] == 16) & (sizes[1] == 8) & ((sizes[2] == 8) | (sizes[2] == 0))
+    if not right.all():
+        got = min(map(tuple, np.stack(sizes, axis=1)[~right].tolist()))
+        raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {got}")
+    for name in ("name", "operation", "service"):
+        lengths = texts[name].lengths  # bytes: a text may have fewer characters
+        if lengths.max(initial=0) > checks.MAX_TEXT:
+            for row in np.flatnonzero(lengths > checks.MAX_TEXT).tolist():
+                checks.check_text(f"spans.{name}", texts[name].text(row), least=0)
+    checks.check_most("spans.status", int(status.max(initial=0)), len(STATUSES) - 1)

@@ -69,14 +69,15 @@ class BadMessage(ValueError):
         self.field = field
 
 
-def parse(kind: type[MessageT], data: bytes | None) -> MessageT:
-    """Returns a message that is not checked yet; `column` reads its columns. Raises BadMessage."""
+def parse(kind: type[MessageT], data: bytes | None, unread: str = "") -> MessageT:
+    """Returns a message that is not checked yet; `column` reads its columns, and `packed.messages` what is in `unread`.
+    Raises BadMessage."""
     name = kind.DESCRIPTOR.name
     data = data or b""
     if len(data) > MAX_MESSAGE_BYTES:
         raise BadMessage(name, f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
     try:
-        return packed.parse(kind, data)
+        return packed.parse(kind, data, unread)
     except DecodeError as error:
         raise BadMessage(name, f"cannot be read: {error}") from None
 
@@ -85,7 +86,7 @@ def column(message: Message, name: str, rows: int, default: int | None = None) -
     """Returns a column with `rows` entries. A column that may be missing is filled with its default."""
     values = packed.column(message, name)
     if default is not None and not len(values):
-        return np.full(rows, default, values.dtype)
+        return np.full(rows, default, values.dtype) if default else np.zeros(rows, values.dtype)
     if len(values) != rows:
         raise BadMessage(name, f"expected {rows} entries, as the columns beside it have, got {len(values)}")
     return values

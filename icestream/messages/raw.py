@@ -148,10 +148,11 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
     checks.check_index("location_file", file, strings)
     checks.check_column("location_line", line, checks.MAX_LINE)
     lines = _lines(message, len(mapping), strings)
-    if len(mapping):
-        named = np.array([m.kind == Mapping.NAMED for m in mappings], dtype=bool)
-        address[named[mapping]] = 0
-        if lines["location_line_count"][named[mapping]].any():
+    kinds = [one.kind for one in mappings]
+    if Mapping.NAMED in kinds:
+        named = (np.array(kinds) == Mapping.NAMED)[mapping]
+        address[named] = 0
+        if lines["location_line_count"][named].any():
             raise BadMessage("location_line_count", "expected no lines of locations in a mapping of kind NAMED")
     return {
         "location_mapping": mapping,
@@ -201,17 +202,19 @@ def _samples(message: RawBatch, stacks: int, contexts: np.ndarray) -> dict[str, 
     checks.check_index("sample_stack", stack, stacks)
     checks.check_index("sample_context", context, len(contexts) + 1)
     count, value = _amounts(message, len(offset_us))
-    # A context whose trace ID is zeros is none. But who sends to a gateway may know a span without its trace.
-    known = contexts if message.id.collector.startswith(GATEWAY) else contexts[:, :16]
-    context_row = np.arange(len(contexts) + 1, dtype=np.uint32)
-    context_row[1:][~known.any(axis=1)] = 0
+    if len(contexts):
+        # A context whose trace ID is zeros is none. But who sends to a gateway may know a span without its trace.
+        known = contexts if message.id.collector.startswith(GATEWAY) else contexts[:, :16]
+        context_row = np.arange(len(contexts) + 1, dtype=np.uint32)
+        context_row[1:][~known.any(axis=1)] = 0
+        context = context_row[context]
     return {
         "time_unix_nano": offset_us.astype(np.int64) * 1000 + message.start_unix_nano,
         "sample_series": series,
         "sample_pid": pid,
         "sample_tid": tid,
         "sample_stack": stack,
-        "sample_context": context_row[context],
+        "sample_context": context,
         "sample_count": count,
         "sample_value": value,
     }

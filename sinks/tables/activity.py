@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from icestream import index_ranges
-from icestream.messages.activity import STATUSES, ActivityColumns, SpanColumns
+from icestream.message_columns import join
+from icestream.messages.activity import STATUSES, ActivityColumns
 from icestream.messages.message_id import MessageId
 from sinks import stored_batches
 from sinks.tables import arrow
@@ -67,21 +67,25 @@ def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_
 
 def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
     """Returns rows of `spans` of one or more messages."""
-    column: dict[str, list[Any]] = {
-        name: list(chain.from_iterable(getattr(one.spans, name) for one in messages)) for name in SpanColumns._fields
-    }
+
+    def together(name: str) -> np.ndarray:
+        return np.concatenate([getattr(one.spans, name) for one in messages])
+
+    def texts(name: str) -> pa.Array:
+        return arrow.strings(join([getattr(one.spans, name) for one in messages]))
+
     return pa.table(
         {
-            "trace_id": arrow.joined(column["trace_id"], 16),
-            "span_id": arrow.joined(column["span_id"], 8),
-            "parent_span_id": arrow.joined([parent or bytes(8) for parent in column["parent_span_id"]], 8),
-            "name": pa.array(column["name"], pa.string()),
-            "service": pa.array(column["service"], pa.string()).dictionary_encode(),
-            "host_id": arrow.repeated([one.host_id for one in messages], [len(one.spans.name) for one in messages]),
-            "start_time": pa.array(column["start_unix_nano"], pa.timestamp("ns", "UTC")),
-            "end_time": pa.array(column["end_unix_nano"], pa.timestamp("ns", "UTC")),
-            "operation": pa.array(column["operation"], pa.string()).dictionary_encode(),
-            "status": pa.array([STATUSES[status] for status in column["status"]], pa.string()).dictionary_encode(),
+            "trace_id": arrow.binary(together("trace_id")),
+            "span_id": arrow.binary(together("span_id")),
+            "parent_span_id": arrow.binary(together("parent_span_id")),
+            "name": texts("name"),
+            "service": texts("service").dictionary_encode(),
+            "host_id": arrow.repeated([one.host_id for one in messages], [len(one.spans.status) for one in messages]),
+            "start_time": pa.array(together("start_unix_nano"), pa.timestamp("ns", "UTC")),
+            "end_time": pa.array(together("end_unix_nano"), pa.timestamp("ns", "UTC")),
+            "operation": texts("operation").dictionary_encode(),
+            "status": arrow.texts(together("status"), STATUSES),
         }
     )
 

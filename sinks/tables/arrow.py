@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from icestream.message_columns import Texts
 from sinks.stored_batches import Batch
 
 
@@ -14,9 +15,11 @@ def binary(rows: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
 
 
-def joined(values: Sequence[bytes], width: int) -> pa.Array:
-    """Returns values of `width` bytes each as fixed_size_binary(width)."""
-    return binary(np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width))
+def strings(texts: Texts) -> pa.Array:
+    """Returns texts as strings."""
+    first = texts.offsets[0]
+    data = np.ascontiguousarray(texts.data[first : texts.offsets[-1]])
+    return pa.StringArray.from_buffers(len(texts.offsets) - 1, pa.py_buffer(texts.offsets - first), pa.py_buffer(data))
 
 
 def texts(rows: np.ndarray, values: Sequence[str]) -> pa.DictionaryArray:

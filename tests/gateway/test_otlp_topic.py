@@ -69,7 +69,7 @@ def test_spans_of_a_topic_are_taken_once_and_what_is_none_is_a_dead_letter(setti
 
     def taken() -> list[str]:
         batches = [decode_activity(message.value()) for message in messages(settings, ACTIVITY)]
-        return [name for batch in batches if batch.host_id == "by-topic" for name in batch.spans.name]
+        return [name for batch in batches if batch.host_id == "by-topic" for name in batch.spans.name.texts()]
 
     def of(name: str, span_id: bytes) -> bytes:
         return traces(span(time.time_ns(), span_id, name=name), host_id="by-topic").SerializeToString()

@@ -80,7 +80,7 @@ def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiv
         for ids, entry_id, operation in zip(read.contexts, read.entry_span_ids, read.operation, strict=True)
     }
     assert found == {(1, 1, "GET /a"), (2, 1, "GET /a"), (9, 0, "")}
-    assert dict(zip(read.spans.name, read.spans.operation, strict=True)) == {
+    assert dict(zip(read.spans.name.texts(), read.spans.operation.texts(), strict=True)) == {
         "GET /a": "GET /a",
         "render": "",
         "load": "",

@@ -139,14 +139,14 @@ def test_activity_has_the_service_that_samples_of_its_process_have() -> None:
     (activity,), (raw,) = decoded(make_windows(rename), sampled([tid]), active([tid, 0], ["GET /a", "GET /b"]))
     assert sampled_services(raw) == ["shop-eu"]
     assert services(activity) == ["shop-eu", "shop-eu"]  # a thread that is not known has its process's
-    assert activity.spans.service == ["shop-eu", "shop-eu"]
+    assert activity.spans.service.texts() == ["shop-eu", "shop-eu"]
     assert [activity.strings[row] for row in activity.operation.tolist()] == ["GET /a", "GET /b"]
 
 
 def test_activity_of_a_process_without_samples_has_its_labels_too() -> None:
     rename = {"source_labels": ["executable"], "regex": "python.*", "target_label": "service", "replacement": "by file"}
     (activity,), _ = decoded(make_windows(rename), idle(time.monotonic_ns()), active([PID], ["GET /a"]))
-    assert (services(activity), activity.spans.service) == (["by file"], ["by file"])
+    assert (services(activity), activity.spans.service.texts()) == (["by file"], ["by file"])
 
 
 def test_a_rule_may_name_the_service_of_some_threads_only() -> None:
@@ -157,7 +157,7 @@ def test_a_rule_may_name_the_service_of_some_threads_only() -> None:
     (activity,), (raw,) = decoded(make_windows(rule), drained, active([PID, tid], ["GET /a", "job"]))
     assert services(activity) == ["shop", "jobs"]
     assert sampled_services(raw) == ["jobs"]
-    assert activity.spans.service == ["shop", "shop"]
+    assert activity.spans.service.texts() == ["shop", "shop"]
 
 
 def test_activity_of_dropped_threads_is_not_sent() -> None:
@@ -169,11 +169,11 @@ def test_activity_of_dropped_threads_is_not_sent() -> None:
         make_windows(kept, main | {"regex": ".+"}), sampled([]), active([PID, 999_999], ["a", "b"])
     )
     assert (services(activity), activity.thread_cpu_ns.tolist()) == (["shop"], [2])
-    assert activity.spans.service == ["shop", "shop"]  # a thread of its process is sent
+    assert activity.spans.service.texts() == ["shop", "shop"]  # a thread of its process is sent
     dropped = active([PID], ["GET /a"])
     dropped = Intervals(**vars(dropped) | {"dropped": 3})
     (activity,), _ = decoded(make_windows(drop), sampled([PID]), dropped)
-    assert (len(activity.context), activity.spans.name) == (0, [])
+    assert (len(activity.context), activity.spans.name.texts()) == (0, [])
 
 
 def test_services_that_a_rule_makes_one_have_the_operations_of_one() -> None:
@@ -181,7 +181,7 @@ def test_services_that_a_rule_makes_one_have_the_operations_of_one() -> None:
     windows = make_windows(rename, most_operations=2)
     (activity,), _ = decoded(windows, sampled([]), active([PID] * 3, ["a", "b", "c"]))
     assert [activity.strings[row] for row in activity.operation.tolist()] == ["a", "b", MANY_OPERATIONS]
-    assert activity.spans.operation == ["a", "b", MANY_OPERATIONS]
+    assert activity.spans.operation.texts() == ["a", "b", MANY_OPERATIONS]
 
 
 def test_samples_in_spans_that_have_names_are_series_with_these_and_count_among_the_operations_of_a_service() -> None:

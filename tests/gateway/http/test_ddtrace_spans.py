@@ -96,7 +96,7 @@ def test_a_program_that_only_ddtrace_traces_has_operations(
         assert answer.status_code == 200, answer.text
     settings = GatewaySettings(kafka=in_process_broker.kafka)
     values = [message.value() for message in messages(settings, ACTIVITY)]
-    ours = [value for value in values if SERVICE in decode_activity(value).spans.service]
+    ours = [value for value in values if SERVICE in decode_activity(value).spans.service.texts()]
     for offset, value in enumerate(ours):
         place = MessageId("ddtrace", ACTIVITY, 0, offset)
         store.write(MessageRange("ddtrace", ACTIVITY, 0, InFlight.new(offset, offset), [decode(value, place)], False))

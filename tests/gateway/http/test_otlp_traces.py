@@ -80,9 +80,9 @@ def test_what_is_acknowledged_is_in_kafka(http: TestClient, settings: GatewaySet
         )
     assert answer.status_code == 200, answer.text
     (batch,) = published(settings, way)
-    assert batch.spans.name == ["GET /checkout", "render"]
-    assert batch.spans.span_id == [ROOT, CHILD]
-    assert batch.spans.parent_span_id == [b"", ROOT]
+    assert batch.spans.name.texts() == ["GET /checkout", "render"]
+    assert batch.spans.span_id.tobytes() == ROOT + CHILD
+    assert batch.spans.parent_span_id.tobytes() == bytes(8) + ROOT
 
 
 def test_spans_that_cannot_be_taken_are_counted_in_the_answer(http: TestClient) -> None:

@@ -108,8 +108,8 @@ def test_many_spans_are_several_messages_and_all_of_them_are_there() -> None:
     assert len(encoded.messages) > 1
     assert max(map(len, encoded.messages)) <= MAX_MESSAGE_BYTES
     decoded = [decode_activity(message, TIMES) for message in encoded.messages]
-    assert [span_id for one in decoded for span_id in one.spans.span_id] == [one.span_id for one in sent]
-    assert {name for one in decoded for name in one.spans.name} == {"n" * 256}
+    assert b"".join(one.spans.span_id.tobytes() for one in decoded) == b"".join(one.span_id for one in sent)
+    assert {name for one in decoded for name in one.spans.name.texts()} == {"n" * 256}
     assert len({one.id.collector for one in decoded}) == len(decoded)
 
 
@@ -130,19 +130,19 @@ def test_a_service_has_some_operations_and_what_comes_again_keeps_its_batch() ->
 
     names = OperationNames(2)
     (first,) = sent(names, 4, "GET", "shop")
-    assert first.spans.operation == ["GET 1", "GET 2", MANY_OPERATIONS, MANY_OPERATIONS, ""]
-    assert first.spans.name == ["GET 1", "GET 2", "GET 3", "GET 4", "render"]
+    assert first.spans.operation.texts() == ["GET 1", "GET 2", MANY_OPERATIONS, MANY_OPERATIONS, ""]
+    assert first.spans.name.texts() == ["GET 1", "GET 2", "GET 3", "GET 4", "render"]
     assert names.replaced == 2
     (other,) = sent(names, 1, "POST", "cart")
-    assert other.spans.operation == ["POST 1", ""]
+    assert other.spans.operation.texts() == ["POST 1", ""]
     elsewhere = OperationNames(2)  # another gateway, which has seen others before
     sent(elsewhere, 2, "POST", "shop")
     (again,) = sent(elsewhere, 4, "GET", "shop")
-    assert again.spans.operation == [*[MANY_OPERATIONS] * 4, ""]
+    assert again.spans.operation.texts() == [*[MANY_OPERATIONS] * 4, ""]
     assert again.id == first.id
     parts = sent(names, 16_000, "", "shop")
     assert len(parts) > 1  # longer names still fit into messages
-    assert {op for part in parts for op in part.spans.operation} == {MANY_OPERATIONS, ""}
+    assert {op for part in parts for op in part.spans.operation.texts()} == {MANY_OPERATIONS, ""}
 
 
 def test_operations_are_counted_right_by_several_threads() -> None:
