@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from icestream import index_ranges, sorted_keys
 from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 from jobs.merged import Merged
-from streams.attach import Attached, Intervals, attach, attach_threads, in_order, join, thread_keys, traced
+from streams.attach import Attached, Intervals, attach, attach_threads, in_order, join, thread_keys, together, unordered
 from streams.retained import RunId
 
 Attach = Callable[[RawColumns, Intervals], Attached]
@@ -17,14 +18,17 @@ _NOWHERE = np.uint64(2**64 - 1)
 
 
 class UnitActivity:
-    """The intervals with a trace, by the run of their collector: only samples of the same run may meet them."""
+    """The intervals with a trace, by the run of their collector: only samples of the same run may meet them.
+
+    The parts are in no order: those that samples may meet are sorted together.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[RunId, list[Intervals]] = defaultdict(list)
         self._spans: dict[RunId, np.ndarray] = {}
 
     def add(self, activity: ActivityColumns) -> None:
-        intervals = traced(activity)
+        intervals = unordered(activity)
         if len(intervals):
             self._parts[RunId.of(activity)].append(intervals)
 
@@ -59,7 +63,7 @@ def _one_by_one(merged: Merged, operator: Attach, near: Sequence[Sequence[Interv
     attached = []
     for batch, parts in zip(merged.batches, near, strict=True):
         within = [part.overlapping(batch.start_monotonic_ns, batch.end_monotonic_ns) for part in parts]
-        attached.append(operator(batch, join([part for part in within if len(part)])))
+        attached.append(operator(batch, in_order(together([join([]), *within]))))
     first = index_ranges.starts(np.array([len(one.contexts) for one in attached])).astype(np.uint32)
     context = [np.where(one.context > 0, one.context + by, 0) for one, by in zip(attached, first, strict=True)]
     return Attached(
@@ -78,14 +82,10 @@ def _at_once(merged: Merged, run_of_batch: Sequence[int], near: Sequence[tuple[i
     raw = merged.columns
     if not near:
         return attach(raw, join([]))
-    threads, rank = np.unique(np.concatenate([part.thread for _, part in near]), return_inverse=True)
+    intervals = together([part for _, part in near])
+    threads, rank = np.unique(intervals.thread, return_inverse=True)
     run = np.repeat(np.array([number for number, _ in near]), [len(part) for _, part in near])
-    intervals = in_order(
-        (run * len(threads) + rank).astype(np.uint64),
-        np.concatenate([part.start_monotonic_ns for _, part in near]),
-        np.concatenate([part.end_monotonic_ns for _, part in near]),
-        np.concatenate([part.contexts for _, part in near]),
-    )
+    intervals = in_order(replace(intervals, thread=(run * len(threads) + rank).astype(np.uint64)))
     found = sorted_keys.find(threads, thread_keys(raw.sample_pid, raw.sample_tid))
     thread = (merged.of_samples(run_of_batch) * len(threads) + found).astype(np.uint64)
     thread[found < 0] = _NOWHERE

@@ -50,9 +50,14 @@ def thread_keys(pid: np.ndarray, tid: np.ndarray) -> np.ndarray:
 
 def traced(activity: ActivityColumns) -> Intervals:
     """Returns the intervals of a batch that have a trace."""
+    return in_order(unordered(activity))
+
+
+def unordered(activity: ActivityColumns) -> Intervals:
+    """As `traced`, but in the order of the batch."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
-    return in_order(
+    return Intervals(
         thread_keys(activity.pid[rows], activity.tid[rows]),
         activity.start_unix_nano[rows] - activity.clock_offset_ns,
         activity.end_unix_nano[rows] - activity.clock_offset_ns,
@@ -67,7 +72,12 @@ def join(parts: Sequence[Intervals]) -> Intervals:
         return Intervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8))
     if len(parts) == 1:
         return parts[0]
-    return in_order(
+    return in_order(together(parts))
+
+
+def together(parts: Sequence[Intervals]) -> Intervals:
+    """Returns the intervals of at least one part, one part after the other."""
+    return Intervals(
         np.concatenate([part.thread for part in parts]),
         np.concatenate([part.start_monotonic_ns for part in parts]),
         np.concatenate([part.end_monotonic_ns for part in parts]),
@@ -106,9 +116,10 @@ def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Inter
     if not rows or not len(thread):
         return np.full(len(thread), -1, np.int64)
     # One integer for a thread and a time: the rank of the thread, then the rank of the time among all starts (or ends).
-    threads = intervals.thread[np.flatnonzero(np.r_[True, intervals.thread[1:] != intervals.thread[:-1]])]
-    starts, ends = np.sort(intervals.start_monotonic_ns), np.sort(intervals.end_monotonic_ns)
-    interval_rank = np.searchsorted(threads, intervals.thread).astype(np.int64) * (rows + 1)
+    is_first = np.r_[True, intervals.thread[1:] != intervals.thread[:-1]]
+    threads = intervals.thread[is_first]
+    starts = np.sort(intervals.start_monotonic_ns)
+    interval_rank = (np.cumsum(is_first) - 1) * (rows + 1)
     rank = np.minimum(np.searchsorted(threads, thread), len(threads) - 1)
     on_thread = threads[rank] == thread
     rank = rank.astype(np.int64) * (rows + 1)
@@ -121,16 +132,24 @@ def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Inter
     covers = on_thread & (time_monotonic_ns < intervals.end_monotonic_ns[last])
     result = np.where(covers, last, -1)
 
-    # The latest end so far within a thread grows along the rows. The first row that reaches it ends last.
-    latest_end = np.maximum.accumulate(interval_rank + np.searchsorted(ends, intervals.end_monotonic_ns, side="left"))
     earlier = np.flatnonzero(on_thread & ~covers)
-    if len(earlier):
+    encloses = ~is_first[1:] & (intervals.end_monotonic_ns[1:] < intervals.end_monotonic_ns[:-1])
+    if len(earlier) and encloses.any():  # else the one that started last ends last
+        # The latest end so far within a thread grows along the rows. The first row that reaches it ends last.
+        ends = np.sort(intervals.end_monotonic_ns)
+        end_rank = np.searchsorted(ends, intervals.end_monotonic_ns, side="left")
+        latest_end = np.maximum.accumulate(interval_rank + end_rank)
         row = np.searchsorted(latest_end, latest_end[last[earlier]], side="left")
         result[earlier] = np.where(time_monotonic_ns[earlier] < intervals.end_monotonic_ns[row], row, -1)
     return result
 
 
-def in_order(thread: np.ndarray, start: np.ndarray, end: np.ndarray, contexts: np.ndarray) -> Intervals:
+def in_order(intervals: Intervals) -> Intervals:
     """Returns intervals that are given in any order."""
-    order = np.lexsort((start, thread))
-    return Intervals(thread[order], start[order], end[order], contexts[order])
+    order = np.lexsort((intervals.start_monotonic_ns, intervals.thread))
+    return Intervals(
+        intervals.thread[order],
+        intervals.start_monotonic_ns[order],
+        intervals.end_monotonic_ns[order],
+        intervals.contexts[order],
+    )
