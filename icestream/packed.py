@@ -10,7 +10,7 @@ the same wire format. So has a type whose messages are declared as bytes: who ne
 (icestream/message_columns.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar, cast
 
@@ -69,6 +69,24 @@ def column(message: Message, name: str) -> np.ndarray:
     if _is_as_bytes(type(message)):
         return np.frombuffer(bytearray(values[0] if len(values) == 1 else b"".join(values)), dtype)
     return np.array(values, dtype=dtype)
+
+
+def columns(messages: Sequence[Message], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the field `name` of n messages of one type, one after the other, and the rows of each: int64 (n,)."""
+    if len(messages) == 1:
+        values = column(messages[0], name)
+        return values, np.array([len(values)])
+    dtype = _types(type(messages[0]))[name]
+    data = [_data(message, name) for message in messages]
+    counts = np.fromiter(map(len, data), np.int64, len(data)) // dtype.itemsize
+    return np.frombuffer(bytearray(b"".join(data)), dtype), counts
+
+
+def _data(message: Message, name: str) -> bytes:
+    if not _is_as_bytes(type(message)):
+        return column(message, name).tobytes()
+    values = getattr(message, name)
+    return values[0] if len(values) == 1 else b"".join(values)
 
 
 def messages(message: Message, name: str) -> list[bytes]:

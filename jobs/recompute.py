@@ -18,7 +18,7 @@ from icestream.messages.activity import ActivityColumns, decode_activities
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import Times
-from icestream.messages.raw import RawColumns, decode_raw
+from icestream.messages.raw import RawColumns, decode_raws
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, RAW
 from jobs.outputs import Known, outputs
@@ -120,7 +120,7 @@ class Recomputer:
             yield from self._raw_rows(raw_block, activity, unit, counts, batches)
 
     def _decode_raw(self, messages: Sequence[bytes], times: Sequence[Times]) -> list[RawColumns]:
-        return [self._known.operators.changed(decode_raw(*one)) for one in zip(messages, times, strict=True)]
+        return [self._known.operators.changed(raw) for raw in decode_raws(messages, times)]
 
     def _raw_rows(
         self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: Counts,

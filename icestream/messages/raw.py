@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from icestream import packed
-from icestream.messages import checks
+from icestream import index_ranges, packed
+from icestream.messages import checks, together
 from icestream.messages.checks import BadMessage, Labels
 from icestream.messages.plausible import ANY_TIME, Times, check_spread
 from icestream.v1.common_pb2 import BatchId, Mapping
@@ -85,35 +86,65 @@ class RawColumns(Frames):
 
 def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
     """Raises BadMessage."""
-    message = checks.parse(RawBatch, data)
-    _check_header(message, times)
-    strings = checks.encoded_strings(message.strings)
-    mappings = checks.mappings(message.mappings)
-    contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
-    locations = _locations(message, len(strings), mappings)
-    stacks = _stacks(message, len(locations["location_mapping"]))
-    return RawColumns(
-        id=message.id,
-        host_id=message.host_id,
-        profile_type=message.profile_type,
-        start_unix_nano=message.start_unix_nano,
-        end_unix_nano=message.end_unix_nano,
-        period=message.period,
-        published_unix_nano=message.published_unix_nano,
-        clock_offset_ns=message.clock_offset_ns,
-        activity_complete_unix_nano=message.activity_complete_unix_nano,
-        activity_sequence=message.activity_sequence,
-        lost_samples=message.lost_samples,
-        dropped_samples=message.dropped_samples,
-        configured_period=message.configured_period or message.period,
-        strings=strings,
-        mappings=mappings,
-        series=checks.labels(message.series),
-        contexts=contexts,
-        **locations,
-        **stacks,
-        **_samples(message, len(stacks["stack_depth"]), contexts),
-    )
+    return decode_raws([data], [times])[0]
+
+
+def decode_raws(data: Sequence[bytes | None], times: Sequence[Times]) -> list[RawColumns]:
+    """Decodes several messages, which takes less time than one after the other. Raises BadMessage if any of them is
+    bad, or where only together they are too much."""
+    messages = [checks.parse(RawBatch, one) for one in data]
+    for message, limits in zip(messages, times, strict=True):
+        _check_header(message, limits)
+    strings = [checks.encoded_strings(message.strings) for message in messages]
+    mappings = [checks.mappings(message.mappings) for message in messages]
+    contexts = [checks.contexts(message.context_trace_ids, message.context_span_ids) for message in messages]
+    columns = _columns(messages, list(map(len, strings)), mappings, contexts)
+    return [
+        RawColumns(
+            id=message.id,
+            host_id=message.host_id,
+            profile_type=message.profile_type,
+            start_unix_nano=message.start_unix_nano,
+            end_unix_nano=message.end_unix_nano,
+            period=message.period,
+            published_unix_nano=message.published_unix_nano,
+            clock_offset_ns=message.clock_offset_ns,
+            activity_complete_unix_nano=message.activity_complete_unix_nano,
+            activity_sequence=message.activity_sequence,
+            lost_samples=message.lost_samples,
+            dropped_samples=message.dropped_samples,
+            configured_period=message.configured_period or message.period,
+            strings=own_strings,
+            mappings=own_mappings,
+            series=checks.labels(message.series),
+            contexts=own_contexts,
+            **own_columns,
+        )
+        for message, own_strings, own_mappings, own_contexts, own_columns in zip(
+            messages, strings, mappings, contexts, columns, strict=True
+        )
+    ]
+
+
+def _columns(
+    messages: Sequence[RawBatch],
+    strings: Sequence[int],
+    mappings: Sequence[Sequence[Mapping]],
+    contexts: Sequence[np.ndarray],
+) -> list[dict[str, np.ndarray]]:
+    """Returns the columns of each message. `strings`: how many each message has."""
+    locations, locations_of = _locations(messages, strings, mappings)
+    lines, lines_of = _lines(messages, locations["location_line_count"], locations_of, strings)
+    stacks, frames, stacks_of, frames_of = _stacks(messages, locations_of)
+    samples, samples_of = _samples(messages, stacks_of, contexts)
+    if len(messages) == 1:
+        return [locations | lines | stacks | frames | samples]
+    columns: list[dict[str, np.ndarray]] = [{} for _ in messages]
+    for part, counts in (
+        (locations, locations_of), (lines, lines_of), (stacks, stacks_of), (frames, frames_of), (samples, samples_of),
+    ):  # fmt: skip
+        together.split(part, counts, columns)
+    return columns
 
 
 def _check_header(message: RawBatch, times: Times) -> None:
@@ -138,21 +169,26 @@ def _check_header(message: RawBatch, times: Times) -> None:
         checks.check_most(name, getattr(message, name), checks.MAX_PERIOD)
 
 
-def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict[str, np.ndarray]:
-    mapping, address = checks.columns(message, "location_mapping", "location_address")
-    checks.check_index("location_mapping", mapping, len(mappings))
-    function, file, line = (
-        checks.column(message, f"location_{name}", len(mapping), default=0) for name in ("function", "file", "line")
+def _locations(
+    messages: Sequence[RawBatch], strings: Sequence[int], mappings: Sequence[Sequence[Mapping]]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Returns the columns, and how many rows each message has; so do the functions below."""
+    counts, (mapping, address) = together.columns(messages, "location_mapping", "location_address")
+    together.check_index("location_mapping", mapping, list(map(len, mappings)), counts)
+    function, file, line, line_count = (
+        together.column(messages, f"location_{name}", counts, default=0)
+        for name in ("function", "file", "line", "line_count")
     )
-    checks.check_index("location_function", function, strings)
-    checks.check_index("location_file", file, strings)
+    together.check_index("location_function", function, strings, counts)
+    together.check_index("location_file", file, strings, counts)
     checks.check_column("location_line", line, checks.MAX_LINE)
-    lines = _lines(message, len(mapping), strings)
-    kinds = [one.kind for one in mappings]
+    checks.check_column("location_line_count", line_count, MAX_SENT_LINES)
+    kinds = [one.kind for one in chain.from_iterable(mappings)]
     if Mapping.NAMED in kinds:
-        named = (np.array(kinds) == Mapping.NAMED)[mapping]
+        first = index_ranges.starts(np.array(list(map(len, mappings))))
+        named = (np.array(kinds) == Mapping.NAMED)[mapping + together.of_rows(first.tolist(), counts)]
         address[named] = 0
-        if lines["location_line_count"][named].any():
+        if line_count[named].any():
             raise BadMessage("location_line_count", "expected no lines of locations in a mapping of kind NAMED")
     return {
         "location_mapping": mapping,
@@ -160,74 +196,100 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
         "location_function": function,
         "location_file": file,
         "location_line": line,
-        **lines,
-    }
+        "location_line_count": line_count,
+    }, counts
 
 
-def _lines(message: RawBatch, locations: int, strings: int) -> dict[str, np.ndarray]:
-    count = checks.column(message, "location_line_count", locations, default=0)
-    checks.check_column("location_line_count", count, MAX_SENT_LINES)
+def _lines(
+    messages: Sequence[RawBatch], line_count: np.ndarray, locations: np.ndarray, strings: Sequence[int]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    counts = together.sums(line_count, locations)
     names = ("line_function", "line_file", "line_number", "line_start_line")
-    columns = {name: checks.column(message, name, int(count.sum())) for name in names}
+    columns = {name: together.column(messages, name, counts) for name in names}
     for name in names[:2]:
-        checks.check_index(name, columns[name], strings)
+        together.check_index(name, columns[name], strings, counts)
     for name in names[2:]:
         checks.check_column(name, columns[name], checks.MAX_LINE)
-    return {"location_line_count": count, **columns}
+    return columns, counts
 
 
-def _stacks(message: RawBatch, locations: int) -> dict[str, np.ndarray]:
-    depth = packed.column(message, "stack_depth").astype(np.int64)
-    frames = packed.column(message, "stack_frames")
+def _stacks(
+    messages: Sequence[RawBatch], locations: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Returns the columns of stacks, those of their frames, and how many rows of both each message has."""
+    depth, stacks = packed.columns(messages, "stack_depth")
+    depth = depth.astype(np.int64)
+    frames, frame_counts = packed.columns(messages, "stack_frames")
     checks.check_column("stack_depth", depth, MAX_DEPTH)
-    if depth.sum() != len(frames):
-        raise BadMessage("stack_frames", f"expected {depth.sum()} frames, as stack_depth says, got {len(frames)}")
-    checks.check_index("stack_frames", frames, locations)
-    stack_id = checks.column(message, "stack_id", len(depth), default=0)
+    for expected, got in zip(together.sums(depth, stacks).tolist(), frame_counts.tolist(), strict=True):
+        if expected != got:
+            raise BadMessage("stack_frames", f"expected {expected} frames, as stack_depth says, got {got}")
+    together.check_index("stack_frames", frames, locations.tolist(), frame_counts)
+    stack_id = together.column(messages, "stack_id", stacks, default=0)
     stack_id[depth == 0] = 0
-    return {"stack_depth": depth, "stack_frames": frames, "stack_id": stack_id}
+    return {"stack_depth": depth, "stack_id": stack_id}, {"stack_frames": frames}, stacks, frame_counts
 
 
-def _samples(message: RawBatch, stacks: int, contexts: np.ndarray) -> dict[str, np.ndarray]:
-    offset_us, series, pid, tid, stack = checks.columns(
-        message, "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack"
+def _samples(
+    messages: Sequence[RawBatch], stacks: np.ndarray, contexts: Sequence[np.ndarray]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    counts, (offset_us, series, pid, tid, stack) = together.columns(
+        messages, "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack"
     )
-    context = checks.column(message, "sample_context", len(offset_us), default=0)
-    window_ns = message.end_unix_nano - message.start_unix_nano
-    if len(offset_us) and int(offset_us.max()) * 1000 >= window_ns:
+    context = together.column(messages, "sample_context", counts, default=0)
+    offset_ns = offset_us.astype(np.int64) * 1000
+    window_ns = [message.end_unix_nano - message.start_unix_nano for message in messages]
+    late = offset_ns >= together.of_rows(window_ns, counts)
+    if late.any():
         raise BadMessage(
-            "sample_offset_us", f"expected times within the window of {window_ns} ns, got {offset_us.max()}"
+            "sample_offset_us", f"expected times within the window of {window_ns[0]} ns, got {offset_us[late].max()}"
         )
-    checks.check_index("sample_series", series, len(message.series))
-    checks.check_index("sample_stack", stack, stacks)
-    checks.check_index("sample_context", context, len(contexts) + 1)
-    count, value = _amounts(message, len(offset_us))
-    if len(contexts):
-        # A context whose trace ID is zeros is none. But who sends to a gateway may know a span without its trace.
-        known = contexts if message.id.collector.startswith(GATEWAY) else contexts[:, :16]
-        context_row = np.arange(len(contexts) + 1, dtype=np.uint32)
-        context_row[1:][~known.any(axis=1)] = 0
-        context = context_row[context]
+    together.check_index("sample_series", series, [len(message.series) for message in messages], counts)
+    together.check_index("sample_stack", stack, stacks.tolist(), counts)
+    together.check_index("sample_context", context, [len(one) + 1 for one in contexts], counts)
+    count, value = _amounts(messages, counts)
     return {
-        "time_unix_nano": offset_us.astype(np.int64) * 1000 + message.start_unix_nano,
+        "time_unix_nano": offset_ns + together.of_rows([message.start_unix_nano for message in messages], counts),
         "sample_series": series,
         "sample_pid": pid,
         "sample_tid": tid,
         "sample_stack": stack,
-        "sample_context": context,
+        "sample_context": _known(messages, context, contexts, counts),
         "sample_count": count,
         "sample_value": value,
-    }
+    }, counts
 
 
-def _amounts(message: RawBatch, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _known(
+    messages: Sequence[RawBatch], context: np.ndarray, contexts: Sequence[np.ndarray], counts: np.ndarray
+) -> np.ndarray:
+    """Returns the samples' contexts, 0 for those that are none, because their trace ID is zeros. But who sends to a
+    gateway may know a span without its trace."""
+    rows = np.flatnonzero(context)
+    if len(rows):
+        is_known = [
+            (one if message.id.collector.startswith(GATEWAY) else one[:, :16]).any(axis=1)
+            for message, one in zip(messages, contexts, strict=True)
+        ]
+        first = index_ranges.starts(np.array(list(map(len, contexts))))
+        row = context + together.of_rows(first.tolist(), counts) - 1
+        context[rows[~np.concatenate(is_known)[row[rows]]]] = 0
+    return context
+
+
+def _amounts(messages: Sequence[RawBatch], counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts, int32, and values, int64, with their defaults filled in."""
-    count = checks.column(message, "sample_count", rows, default=1)
+    count = together.column(messages, "sample_count", counts, default=1)
     checks.check_column("sample_count", count, checks.MAX_OBSERVATIONS)
-    if len(packed.column(message, "sample_value")):
-        value = checks.column(message, "sample_value", rows)
+    given, given_of = packed.columns(messages, "sample_value")
+    if len(given):
+        value = together.column(messages, "sample_value", counts, default=0)
         checks.check_sum("sample_value", value)
-    else:
-        checks.check_sum("sample_value", count.astype(float) * float(message.period))
-        value = count.astype(np.int64) * message.period
-    return count.astype(np.int32), value.astype(np.int64)
+        if (given_of == counts).all():
+            return count.astype(np.int32), value.astype(np.int64)
+    period = together.of_rows([message.period for message in messages], counts)
+    checks.check_sum("sample_value", count.astype(float) * period.astype(float))
+    by_period = count.astype(np.int64) * period
+    if len(given):
+        by_period = np.where(np.repeat(given_of > 0, counts), value, by_period)
+    return count.astype(np.int32), by_period.astype(np.int64)

@@ -1,0 +1,73 @@
+"""Columns of n messages of one type, which are decoded and checked at once: one message after the other.
+
+`counts`, int64 (n,), says how many rows each message has. Who decodes several messages and gets a BadMessage decodes
+them one by one. So what is checked of all together may be stricter than what is checked of one.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from google.protobuf.message import Message
+
+from icestream import index_ranges, packed
+from icestream.messages.checks import BadMessage
+
+
+def column(messages: Sequence[Message], name: str, counts: np.ndarray, default: int | None = None) -> np.ndarray:
+    """Returns a column with these counts. Where a message may lack the column, it is filled with its default."""
+    values, got = packed.columns(messages, name)
+    if np.array_equal(got, counts):
+        return values
+    if default is None or not ((got == counts) | (got == 0)).all():
+        wrong = int(np.flatnonzero(got != counts)[0])
+        raise BadMessage(name, f"expected {counts[wrong]} entries, as the columns beside it have, got {got[wrong]}")
+    rows = int(counts.sum())
+    filled = np.full(rows, default, values.dtype) if default else np.zeros(rows, values.dtype)
+    if len(values):
+        filled[np.repeat(got > 0, counts)] = values
+    return filled
+
+
+def columns(messages: Sequence[Message], *names: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the counts of parallel columns, and the columns."""
+    first, counts = packed.columns(messages, names[0])
+    return counts, [first, *(column(messages, name, counts) for name in names[1:])]
+
+
+def of_rows(values: Sequence[int], counts: np.ndarray) -> np.ndarray:
+    """Returns for each row the value of its message, int64; for one message an array of this value, which fits rows."""
+    numbers = np.array(values, np.int64)
+    return numbers if len(numbers) == 1 else np.repeat(numbers, counts)
+
+
+def sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns the sum of each message's rows, int64 (n,)."""
+    return _of_messages(np.add, values, counts)
+
+
+def check_index(name: str, values: np.ndarray, limits: Sequence[int], counts: np.ndarray) -> None:
+    """Checks that the indices of each message are below its limit."""
+    if not len(values) or values.max() < min(limits):
+        return
+    largest = _of_messages(np.maximum, values, counts)
+    for most, limit, rows in zip(largest.tolist(), limits, counts.tolist(), strict=True):
+        if rows and most >= limit:
+            raise BadMessage(name, f"expected indices below {limit}, got {most}")
+
+
+def _of_messages(operation: np.ufunc, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns for each message the sum, or the maximum, of its rows: int64 (n,), 0 if it has none."""
+    result = np.zeros(len(counts), np.int64)
+    some = np.flatnonzero(counts)
+    if len(some):
+        result[some] = operation.reduceat(values, index_ranges.starts(counts)[some], dtype=np.int64)
+    return result
+
+
+def split(columns: dict[str, np.ndarray], counts: np.ndarray, parts: Sequence[dict[str, np.ndarray]]) -> None:
+    """Adds the rows of each message to its part."""
+    ends = np.cumsum(counts)
+    bounds = [slice(*one) for one in zip((ends - counts).tolist(), ends.tolist(), strict=True)]
+    for name, values in columns.items():
+        for part, rows in zip(parts, bounds, strict=True):
+            part[name] = values[rows]
