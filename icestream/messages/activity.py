@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from icestream import message_columns, packed
 from icestream.message_columns import Texts
-from icestream.messages import checks
+from icestream.messages import checks, together
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_TIME, Times
 from icestream.times import MAX_UNIX_NANO
@@ -84,11 +84,18 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
 def decode_activities(messages: Sequence[bytes | None], times: Sequence[Times]) -> list[ActivityColumns]:
     """Decodes several messages, which takes less time than one after the other. Raises BadMessage if any of them is
     bad."""
-    parsed = [checks.parse(ActivityBatch, data, unread="spans") for data in messages]
-    return [_columns(*one) for one in zip(parsed, _spans(parsed), times, strict=True)]
+    unread = "spans" if len(messages) > 1 else ""
+    parsed = [checks.parse(ActivityBatch, data, unread) for data in messages]
+    for message, limits in zip(parsed, times, strict=True):
+        _check_header(message, limits)
+    strings = [checks.strings(message.strings) for message in parsed]
+    contexts = [checks.contexts(message.context_trace_ids, message.context_span_ids) for message in parsed]
+    intervals = _intervals(parsed, contexts, strings, times)
+    spans = _spans(parsed, times)
+    return [_columns(*one) for one in zip(parsed, strings, contexts, intervals, spans, strict=True)]
 
 
-def _columns(message: ActivityBatch, spans: SpanColumns, times: Times) -> ActivityColumns:
+def _check_header(message: ActivityBatch, times: Times) -> None:
     checks.check_batch_id("id", message.id)
     checks.check_id("host_id", message.host_id)
     times.check("start_unix_nano", message.start_unix_nano)
@@ -96,14 +103,16 @@ def _columns(message: ActivityBatch, spans: SpanColumns, times: Times) -> Activi
     times.check_or_zero("published_unix_nano", message.published_unix_nano)
     checks.check_most("dropped", message.dropped, checks.MAX_COUNT)
     checks.check_clock_offset(message.clock_offset_ns)
-    strings = checks.strings(message.strings)
-    contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+
+
+def _columns(
+    message: ActivityBatch, strings: list[str], contexts: np.ndarray, intervals: dict[str, np.ndarray],
+    spans: SpanColumns,
+) -> ActivityColumns:  # fmt: skip
     operation = checks.column(message, "context_operation", len(contexts), 0)
     checks.check_index("context_operation", operation, len(strings))
-    intervals = _intervals(message, len(contexts), strings, times)
     checks.check_rows_text("context_operation", operation[intervals["context"]], strings)
-    times.check_column("spans.start_unix_nano", spans.start_unix_nano)
-    times.check_column("spans.end_unix_nano", spans.end_unix_nano)
+    checks.check_rows_text("interval_service", intervals["service"], strings)
     return ActivityColumns(
         id=message.id,
         host_id=message.host_id,
@@ -121,21 +130,28 @@ def _columns(message: ActivityBatch, spans: SpanColumns, times: Times) -> Activi
     )
 
 
-def _intervals(message: ActivityBatch, contexts: int, strings: list[str], times: Times) -> dict[str, np.ndarray]:
+def _intervals(
+    messages: Sequence[ActivityBatch],
+    contexts: Sequence[np.ndarray],
+    strings: Sequence[Sequence[str]],
+    times: Sequence[Times],
+) -> list[dict[str, np.ndarray]]:
+    """Returns the columns of each message's intervals."""
     names = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
-    offset, *rest = checks.columns(message, *(f"interval_{name}" for name in names))
+    counts, (offset, *rest) = together.columns(messages, *(f"interval_{name}" for name in names))
     values = dict(zip(names[1:], rest, strict=True))
-    checks.check_index("interval_context", values["context"], contexts)
-    checks.check_index("interval_service", values["service"], len(strings))
-    checks.check_rows_text("interval_service", values["service"], strings)
+    together.check_index("interval_context", values["context"], list(map(len, contexts)), counts)
+    together.check_index("interval_service", values["service"], list(map(len, strings)), counts)
     checks.check_sum("interval_thread_cpu_ns", values["thread_cpu_ns"])
     # Limits below which the sums that follow do not overflow.
     checks.check_column("interval_start_offset_ns", np.abs(offset.astype(float)), MAX_UNIX_NANO)
     checks.check_column("interval_duration_ns", values["duration_ns"], MAX_UNIX_NANO)
-    start = offset + message.start_unix_nano
-    times.check_column("interval_start_offset_ns", start)
-    times.check_column("interval_duration_ns", start + values["duration_ns"].astype(np.int64))
-    return {"start_unix_nano": start, **values}
+    start = offset + together.of_rows([message.start_unix_nano for message in messages], counts)
+    together.check_times("interval_start_offset_ns", start, times, counts)
+    together.check_times("interval_duration_ns", start + values["duration_ns"].astype(np.int64), times, counts)
+    parts: list[dict[str, np.ndarray]] = [{} for _ in messages]
+    together.split({"start_unix_nano": start, **values}, counts, parts)
+    return parts
 
 
 def _entry_span_ids(data: bytes, contexts: int) -> np.ndarray:
@@ -144,13 +160,17 @@ def _entry_span_ids(data: bytes, contexts: int) -> np.ndarray:
     return np.frombuffer(data or bytes(8 * contexts), np.uint8).reshape(contexts, 8)
 
 
-def _spans(messages: Sequence[ActivityBatch]) -> list[SpanColumns]:
-    """Returns the spans of each message. Their times are not checked yet."""
-    serialized = [packed.messages(message, "spans") for message in messages]
-    try:
-        columns = message_columns.read(Span, list(chain.from_iterable(serialized)))
-    except DecodeError as error:
-        raise BadMessage(ActivityBatch.DESCRIPTOR.name, f"cannot be read: {error}") from None
+def _spans(messages: Sequence[ActivityBatch], times: Sequence[Times]) -> list[SpanColumns]:
+    """Returns the spans of each message."""
+    counts = np.array([len(message.spans) for message in messages])
+    if len(messages) == 1:
+        columns = message_columns.of_parsed(Span, messages[0].spans)
+    else:
+        serialized = chain.from_iterable(packed.messages(message, "spans") for message in messages)
+        try:
+            columns = message_columns.read(Span, list(serialized))
+        except DecodeError as error:
+            raise BadMessage(ActivityBatch.DESCRIPTOR.name, f"cannot be read: {error}") from None
     texts = columns.texts
     _check_spans(texts, columns.numbers["status"])
     spans = SpanColumns(
@@ -164,10 +184,12 @@ def _spans(messages: Sequence[ActivityBatch]) -> list[SpanColumns]:
         operation=texts["operation"],
         status=columns.numbers["status"],
     )
+    together.check_times("spans.start_unix_nano", spans.start_unix_nano, times, counts)
+    together.check_times("spans.end_unix_nano", spans.end_unix_nano, times, counts)
     if len(messages) == 1:
         return [spans]
-    ends = np.cumsum([len(one) for one in serialized]).tolist()
-    return [spans.rows(end - len(one), end) for one, end in zip(serialized, ends, strict=True)]
+    ends = np.cumsum(counts).tolist()
+    return [spans.rows(end - one, end) for one, end in zip(counts.tolist(), ends, strict=True)]
 
 
 def _check_spans(texts: Mapping[str, Texts], status: np.ndarray) -> None:

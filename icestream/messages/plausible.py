@@ -41,10 +41,13 @@ class Times:
     def check_column(self, name: str, unix_nano: np.ndarray) -> None:
         """Checks int64 times (n,), which must also lie within MAX_SPREAD_NS. Raises BadMessage."""
         if len(unix_nano):
-            first, last = int(unix_nano.min()), int(unix_nano.max())
-            self.check(name, first)
-            self.check(name, last)
-            check_spread(name, first, last)
+            self.check_range(name, int(unix_nano.min()), int(unix_nano.max()))
+
+    def check_range(self, name: str, first: int, last: int) -> None:
+        """As `check_column`, for a column from `first` to `last`. Raises BadMessage."""
+        self.check(name, first)
+        self.check(name, last)
+        check_spread(name, first, last)
 
 
 ANY_TIME = Times()

@@ -10,11 +10,15 @@ import numpy as np
 from google.protobuf.message import Message
 
 from icestream import index_ranges, packed
+from icestream.messages import checks
 from icestream.messages.checks import BadMessage
+from icestream.messages.plausible import Times
 
 
 def column(messages: Sequence[Message], name: str, counts: np.ndarray, default: int | None = None) -> np.ndarray:
     """Returns a column with these counts. Where a message may lack the column, it is filled with its default."""
+    if len(messages) == 1:
+        return checks.column(messages[0], name, int(counts[0]), default)
     values, got = packed.columns(messages, name)
     if np.array_equal(got, counts):
         return values
@@ -42,6 +46,8 @@ def of_rows(values: Sequence[int], counts: np.ndarray) -> np.ndarray:
 
 def sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns the sum of each message's rows, int64 (n,)."""
+    if len(counts) == 1:
+        return values.sum(dtype=np.int64, keepdims=True)
     return _of_messages(np.add, values, counts)
 
 
@@ -55,8 +61,19 @@ def check_index(name: str, values: np.ndarray, limits: Sequence[int], counts: np
             raise BadMessage(name, f"expected indices below {limit}, got {most}")
 
 
+def check_times(name: str, values: np.ndarray, times: Sequence[Times], counts: np.ndarray) -> None:
+    """Checks the times (int64) of each message by its own limits."""
+    if len(counts) == 1:
+        times[0].check_column(name, values)
+        return
+    firsts, lasts = _of_messages(np.minimum, values, counts), _of_messages(np.maximum, values, counts)
+    for limits, first, last, rows in zip(times, firsts.tolist(), lasts.tolist(), counts.tolist(), strict=True):
+        if rows:
+            limits.check_range(name, first, last)
+
+
 def _of_messages(operation: np.ufunc, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns for each message the sum, or the maximum, of its rows: int64 (n,), 0 if it has none."""
+    """Returns for each message the sum, or the maximum or minimum, of its rows: int64 (n,), 0 if it has none."""
     result = np.zeros(len(counts), np.int64)
     some = np.flatnonzero(counts)
     if len(some):

@@ -1,7 +1,5 @@
 """Many small messages as columns."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import message_columns
-from icestream.message_columns import Columns, Texts, join, read
+from icestream.message_columns import Texts, join, of_parsed, read
 from icestream.v1.activity_pb2 import Span
 
 _FIXED64 = st.integers(0, 2**64 - 1)
@@ -43,17 +41,12 @@ _BROKEN = {
 }
 
 
-def _at_once(messages: list[bytes]) -> Columns:
-    with patch.object(message_columns, "_MANY", 0):
-        return read(Span, messages)
-
-
 @given(_SPANS)
 def test_columns_are_what_protobuf_reads(spans: list[Span]) -> None:
     messages = [span.SerializeToString() for span in spans]
     at_once = message_columns._read_at_once(Span, messages)
     assert at_once is not None
-    for columns in (at_once, message_columns._read_one_by_one(Span, messages)):
+    for columns in (at_once, of_parsed(Span, spans)):
         for name, numbers in columns.numbers.items():
             assert numbers.tolist() == [getattr(span, name) for span in spans]
         assert columns.texts["trace_id"].data.tobytes() == b"".join(span.trace_id for span in spans)
@@ -65,7 +58,7 @@ def test_columns_are_what_protobuf_reads(spans: list[Span]) -> None:
 @pytest.mark.parametrize("message", _UNUSUAL.values(), ids=_UNUSUAL)
 def test_what_is_legal_but_unusual_is_read_as_protobuf_reads_it(message: bytes) -> None:
     span = Span.FromString(message)
-    columns = _at_once([Span(name="x").SerializeToString(), message])
+    columns = read(Span, [Span(name="x").SerializeToString(), message])
     assert columns.texts["name"].texts() == ["x", span.name]
     assert columns.texts["span_id"].texts() == ["", span.span_id.decode()]
     assert columns.numbers["status"].tolist() == [0, span.status]
@@ -76,7 +69,7 @@ def test_what_is_legal_but_unusual_is_read_as_protobuf_reads_it(message: bytes) 
 def test_what_protobuf_cannot_read_is_an_error(message: bytes) -> None:
     for after in (b"", b"\x22\x02\xa9b"):  # which would complete a character
         with pytest.raises(DecodeError):
-            _at_once([Span(name="x").SerializeToString(), message, after][: 2 + bool(after)])
+            read(Span, [Span(name="x").SerializeToString(), message, after][: 2 + bool(after)])
 
 
 def test_texts_are_joined_and_cut() -> None:

@@ -60,8 +60,7 @@ def test_raw_messages(given_raws: list) -> None:
 
 
 @pytest.mark.parametrize(("topic", "decode"), [(RAW, decode_raws), (ACTIVITY, decode_activities)])
-def test_damaged_messages(topic: str, decode: Decode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_columns, "_MANY", 2)
+def test_damaged_messages(topic: str, decode: Decode) -> None:
     mutants = Mutants(5)
     messages = [mutants.next(topic, number) for number in range(600)]
     good = [message for message in messages if _alone(decode, [message]) is not None]
