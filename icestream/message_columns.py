@@ -127,7 +127,8 @@ def _read_at_once(kind: type[Message], messages: Sequence[bytes]) -> Columns | N
         has = data[at] == tag
         has &= at < ends
         if not has.any():
-            value, size = np.zeros(len(at), np.int64), 0
+            value = np.zeros(len(at), np.uint64 if wire_type == _FIXED64 else np.int64)
+            size = np.zeros(len(at), np.int64)
         elif wire_type == _FIXED64:
             value, size = np.where(has, _windows(data, at + 1, 8).view("<u8")[:, 0], np.uint64(0)), 9 * has
         else:

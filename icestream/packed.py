@@ -62,11 +62,11 @@ def column(message: Message, name: str) -> np.ndarray:
 
     Raises ValueError where the message has no such field.
     """
-    dtype = _types(type(message)).get(name)
+    dtype = _types(_type(message)).get(name)
     if dtype is None:
         raise _no_column(message, name)
     values = getattr(message, name)
-    if _is_as_bytes(type(message)):
+    if _is_as_bytes(_type(message)):
         return np.frombuffer(bytearray(values[0] if len(values) == 1 else b"".join(values)), dtype)
     return np.array(values, dtype=dtype)
 
@@ -76,14 +76,14 @@ def columns(messages: Sequence[Message], name: str) -> tuple[np.ndarray, np.ndar
     if len(messages) == 1:
         values = column(messages[0], name)
         return values, np.array([len(values)])
-    dtype = _types(type(messages[0]))[name]
+    dtype = _types(_type(messages[0]))[name]
     data = [_data(message, name) for message in messages]
     counts = np.fromiter(map(len, data), np.int64, len(data)) // dtype.itemsize
     return np.frombuffer(bytearray(b"".join(data)), dtype), counts
 
 
 def _data(message: Message, name: str) -> bytes:
-    if not _is_as_bytes(type(message)):
+    if not _is_as_bytes(_type(message)):
         return column(message, name).tobytes()
     values = getattr(message, name)
     return values[0] if len(values) == 1 else b"".join(values)
@@ -92,7 +92,7 @@ def _data(message: Message, name: str) -> bytes:
 def messages(message: Message, name: str) -> list[bytes]:
     """Returns the bytes of each of the repeated messages `name`."""
     values = getattr(message, name)
-    return list(values) if _is_as_bytes(type(message)) else [one.SerializeToString() for one in values]
+    return list(values) if _is_as_bytes(_type(message)) else [one.SerializeToString() for one in values]
 
 
 def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
@@ -102,7 +102,7 @@ def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
     """
     parts = [message.SerializeToString()]
     for name, values in columns.items():
-        dtype = _types(type(message)).get(name)
+        dtype = _types(_type(message)).get(name)
         if dtype is None:
             raise _no_column(message, name)
         array = np.asarray(values)
@@ -123,9 +123,16 @@ def _no_column(message: Message, name: str) -> ValueError:
     return ValueError(f"{message.DESCRIPTOR.name}.{name} is not a repeated fixed-width field")
 
 
+def _type(message: Message) -> object:
+    """Returns the type, as something that mypy takes to be hashable."""
+    return type(message)
+
+
 @cache
-def _types(kind: type[Message]) -> "dict[str, np.dtype[np.generic]]":
-    return _columns(kind.DESCRIPTOR)
+def _types(kind: object) -> "dict[str, np.dtype[np.generic]]":
+    """Returns the columns of a type: looked up by that, as to ask a message for its descriptor takes as long as a
+    column."""
+    return _columns(cast(type[Message], kind).DESCRIPTOR)
 
 
 @cache
@@ -137,8 +144,8 @@ def _columns(kind: Descriptor) -> "dict[str, np.dtype[np.generic]]":
 
 
 @cache
-def _is_as_bytes(kind: type[Message]) -> bool:
-    return bool(kind.DESCRIPTOR.file.package == _PACKAGE)
+def _is_as_bytes(kind: object) -> bool:
+    return bool(cast(type[Message], kind).DESCRIPTOR.file.package == _PACKAGE)
 
 
 @cache

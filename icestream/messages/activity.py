@@ -32,7 +32,7 @@ class SpanColumns(NamedTuple):
     status: np.ndarray  # integers (s,), index into STATUSES
 
     def rows(self, first: int, end: int) -> "SpanColumns":
-        return SpanColumns(*(c.rows(first, end) if isinstance(c, Texts) else c[first:end] for c in self))
+        return SpanColumns._make(c.rows(first, end) if isinstance(c, Texts) else c[first:end] for c in self)
 
 
 STATUSES = ("", "ok", "error")

@@ -47,7 +47,7 @@ def of_rows(values: Sequence[int], counts: np.ndarray) -> np.ndarray:
 def sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns the sum of each message's rows, int64 (n,)."""
     if len(counts) == 1:
-        return values.sum(dtype=np.int64, keepdims=True)
+        return np.array([values.sum(dtype=np.int64)])
     return _of_messages(np.add, values, counts)
 
 

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import message_columns
-from icestream.messages.activity import SpanColumns, decode_activities
+from icestream.messages.activity import ActivityColumns, SpanColumns, decode_activities
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_TIME, Times
-from icestream.messages.raw import decode_raws
+from icestream.messages.raw import RawColumns, decode_raws
 from icestream.topics import ACTIVITY, RAW
+from tests.data.handwritten import Raw
 from tests.data.strategies import raws
 from tests.fuzz.messages import Mutants
 
-Decode = Callable[[Sequence[bytes], Sequence[Times]], list]
+Decode = Callable[[Sequence[bytes], Sequence[Times]], list[RawColumns] | list[ActivityColumns]]
 
 
 def _comparable(value: object) -> object:
@@ -52,7 +53,7 @@ def _together(decode: Decode, messages: Sequence[bytes]) -> list[dict[str, objec
 
 
 @given(st.lists(raws(), max_size=5))
-def test_raw_messages(given_raws: list) -> None:
+def test_raw_messages(given_raws: list[Raw]) -> None:
     messages = [raw.bytes() for raw in given_raws]
     expected = _alone(decode_raws, messages)
     assert expected is not None
