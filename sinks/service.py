@@ -90,7 +90,7 @@ def beside_clickhouse(
     settings: SinkSettings, clients: Clients, now: Now
 ) -> dict[str, Callable[[threading.Event], None]]:
     """Returns what runs beside the ClickHouse sink until an event is set, by the names of the threads."""
-    beside = {"rollups": Rollups(clients, now=now).run}
+    beside: dict[str, Work] = {"rollups": Rollups(clients, now=now).run}
     if settings.request_days > 0:
         beside["thinning"] = RequestThinner(clients, settings.request_days, now).run
     return beside
