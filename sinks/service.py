@@ -86,9 +86,7 @@ def start(
     return running
 
 
-def beside_clickhouse(
-    settings: SinkSettings, clients: Clients, now: Now
-) -> dict[str, Callable[[threading.Event], None]]:
+def beside_clickhouse(settings: SinkSettings, clients: Clients, now: Now) -> dict[str, Work]:
     """Returns what runs beside the ClickHouse sink until an event is set, by the names of the threads."""
     beside: dict[str, Work] = {"rollups": Rollups(clients, now=now).run}
     if settings.request_days > 0:
