@@ -42,11 +42,11 @@ def labels_first(stacks: FunctionStacks, labels: LabelValues) -> FunctionStacks:
     leaves = np.zeros(len(used.leaves), np.int32)
     is_root = np.zeros(len(tree.parent), bool)
     is_root[0] = True
-    for value, function in enumerate(labels.functions.tolist()):
+    for value in np.unique(labels.value_of_stack):  # without those of which focus or ignore left no stack
         chosen = labels.value_of_stack == value
         rows = rows_above(used.leaves[chosen], tree.parent, is_root)
         new_row = np.zeros(len(tree.parent), np.int32)
-        new_row[0] = nodes.child(0, function)
+        new_row[0] = nodes.child(0, int(labels.functions[value]))
         for start, end in levels(tree.depth[rows]):
             part = rows[start:end]
             new_row[part] = nodes.children(new_row[tree.parent[part]], tree.function[part])

@@ -325,3 +325,17 @@ def test_values_of_a_label_are_the_first_frames(api: Api, client: Client, label:
         sums = added(functions_in(grouped), grouped["functions"][column])
         assert sums == added(functions_in(plain), plain["functions"][column])
     assert (grouped["total"], grouped["stacks"]) == (plain["total"], plain["stacks"])
+
+
+def test_values_of_a_label_without_a_stack_in_focus_are_left_out(api: Api, client: Client) -> None:
+    fill(
+        client,
+        [
+            Sample((native("parse"),), 5, labels={"version": "1.4"}),
+            Sample((native("send"),), 3, labels={"version": "1.5"}),
+        ],
+    )
+    for invert in ({}, {"invert": "true"}):
+        tree = api.json("/api/v1/merge", group_by="version", focus="send", **invert)
+        assert [path[0][0] for path in paths(tree) if len(path) == 1] == ["1.5"]
+        assert api.json("/api/v1/merge", group_by="version", focus="nothing", **invert)["nodes"]["parent"] == [-1]
