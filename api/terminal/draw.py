@@ -1,9 +1,9 @@
 """Answers of the API as text for a terminal."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from api.terminal.places import Function, places
 from icestream.times import format_unix_nano
 
 _BAR = 10
@@ -62,14 +62,14 @@ def draw_top(top: dict[str, Any]) -> str:
     """A table of functions, lines, files, modules or addresses."""
     total = top["total"] or 1
     unit = top["unit"]
-    beside = _beside([(row["name"], row["module"], row["file"]) for row in top["top"]])
+    beside = places([(row["name"], row["module"], row["file"]) for row in top["top"]], with_module=True)
     rows = [
         (
             amount(row["flat"], unit), f"{row['flat'] / total:.1%}",
             amount(row["cumulative"], unit), f"{row['cumulative'] / total:.1%}",
-            printable(row["name"]), " ".join(dict.fromkeys([_base(row["module"]), more])).strip(),
+            printable(row["name"]), printable(place),
         )
-        for row, more in zip(top["top"], beside, strict=True)
+        for row, place in zip(top["top"], beside, strict=True)
     ]  # fmt: skip
     rest = top["rest"]
     more = [f"{rest['rows']} more rows: {amount(rest['flat'], unit)} flat"] if rest["rows"] else []
@@ -149,32 +149,22 @@ def _frames(tree: dict[str, Any], share: Any, min_percent: float) -> list[str]:
     return lines
 
 
-def _names(tree: dict[str, Any]) -> list[str]:
-    """What each function is called; those of one name have beside it what tells them apart."""
+def functions_in(tree: dict[str, Any]) -> list[Function]:
+    """The functions of a tree or a diff."""
     strings, functions = tree["strings"], tree["functions"]
     texts = ([strings[row] for row in functions[column]] for column in ("name", "module", "file"))
-    rows = list(zip(*texts, strict=True))
+    return list(zip(*texts, strict=True))
+
+
+def _names(tree: dict[str, Any]) -> list[str]:
+    """What each function is called; those of one name have beside it what tells them apart."""
+    functions = functions_in(tree)
     shown = []
-    for (name, _, _), beside in zip(rows, _beside(rows), strict=True):
+    for (name, _, _), place in zip(functions, places(functions), strict=True):
         text = printable(name)
         text = text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
-        shown.append(f"{text} ({beside})" if beside else text)
+        shown.append(f"{text} ({printable(place)})" if place else text)
     return shown
-
-
-def _beside(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    """For each name, module and file of functions: the module if others of that name have another one, or the file if
-    they have the same; "" for a name of one function."""
-    functions = Counter(name for name, _, _ in rows)
-    modules = Counter(name for name, _ in {row[:2] for row in rows})
-    return [
-        "" if functions[name] == 1 else _base(module if modules[name] > 1 else file) or "unknown"
-        for name, module, file in rows
-    ]
-
-
-def _base(path: str) -> str:
-    return printable(path.rsplit("/", 1)[-1])
 
 
 def _share(tree: dict[str, Any], row: int) -> tuple[float, str]:

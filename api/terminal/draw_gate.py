@@ -3,8 +3,9 @@
 from typing import Any
 
 from api.terminal.confidence_intervals import Estimate
-from api.terminal.draw import printable, table
+from api.terminal.draw import functions_in, printable, table
 from api.terminal.gate import CONFIDENCE, Change, Gate
+from api.terminal.places import Function, places
 
 _OF = {"share": "percent of each side's total", "time": "percent of the baseline's CPU per time"}
 
@@ -25,8 +26,11 @@ def draw_gate(gate: Gate, diff: dict[str, Any]) -> str:
     else:
         lines.append(f"passed: nothing grew by more than {limit} as far as the samples tell")
     note = f"{_OF[gate.compare]}; {CONFIDENCE:.0%} confidence intervals for {gate.comparisons} comparisons together"
-    lines += _section(f"over the limit ({note}):", over)
-    lines += _section(f"perhaps over the limit, which the number of samples does not support ({note}):", unsure)
+    functions = functions_in(diff)
+    place_of = dict(zip(functions, places(functions, with_module=True), strict=True))
+    lines += _section(f"over the limit ({note}):", over, place_of)
+    unsupported = f"perhaps over the limit, which the number of samples does not support ({note}):"
+    lines += _section(unsupported, unsure, place_of)
     return "\n".join(lines)
 
 
@@ -34,13 +38,13 @@ def _side(diff: dict[str, Any], prefix: str) -> str:
     return f"{printable(diff[f'{prefix}selector'])}, {diff[f'{prefix}samples']} samples"
 
 
-def _section(head: str, changes: list[Change]) -> list[str]:
+def _section(head: str, changes: list[Change], place_of: dict[Function, str]) -> list[str]:
     if not changes:
         return []
     rows = [
         (
             f"{change.before_percent:.1f}", f"{change.now_percent:.1f}", _with_bounds(change.change_percent),
-            change.measure, printable(change.name), printable(change.module.rsplit("/", 1)[-1]),
+            change.measure, printable(change.name), printable(place_of[change.name, change.module, change.file]),
         )
         for change in changes
     ]  # fmt: skip
