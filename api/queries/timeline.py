@@ -90,7 +90,7 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     if len(answer) > _MAX_CELLS:
         raise _too_many_groups()
     check_size(answer)
-    return _timeline(times, answer, ("",) * len(sum_by), plan.as_json())
+    return _timeline(times, answer, plan.as_json(), always_one=not sum_by)
 
 
 _BY_SERVICE = f"""
@@ -136,14 +136,15 @@ def _levels(tables: Iterable[Level], time_range: TimeRange, step_ms: int) -> lis
 
 
 def _timeline(
-    times: npt.NDArray[np.int64], answer: pa.Table, no_labels: tuple[str, ...], rollups: list[dict[str, Any]]
+    times: npt.NDArray[np.int64], answer: pa.Table, rollups: list[dict[str, Any]], always_one: bool
 ) -> Timeline:
+    """`always_one`: there is a group, without labels, even if there are no samples."""
     rows: dict[tuple[str, ...], int] = {}
     row_of_cell = [
         rows.setdefault(tuple(label.decode(errors="replace") for label in labels), len(rows))
         for labels in answer["labels"].to_pylist()
     ]
-    labels = list(rows) or [no_labels]
+    labels = list(rows) or ([()] if always_one else [])
     if len(labels) * len(times) > 5 * _MAX_CELLS:
         raise _too_many_groups()
     values, counts = np.zeros((2, len(labels), len(times)), np.int64)

@@ -28,3 +28,10 @@ def test_a_timeline_sums_up_steps_by_label(api: Api, client: Client) -> None:
     ungrouped = api.json("/api/v1/timeline")
     assert [sum(group["values"]) for group in ungrouped["groups"]] == [112]
     assert ungrouped["groups"][0]["labels"] == {}
+
+
+def test_a_timeline_of_nothing_has_no_groups_of_labels(api: Api) -> None:
+    nothing = {"selector": '{service="nothing"}', "step": "5m"}
+    assert api.json("/api/v1/timeline", **nothing, sum_by="service")["groups"] == []
+    (group,) = api.json("/api/v1/timeline", **nothing)["groups"]
+    assert (group["labels"], set(group["values"])) == ({}, {0})
