@@ -4,6 +4,7 @@ from typing import Any
 
 from api.terminal.draw import amount, printable, table
 from api.terminal.draw_requests import thinned_line
+from api.terminal.places import places
 
 _HEAD = (
     "requests", "per s", "thread CPU", "sampled CPU", "share", "trend", "CPU p50", "p95", "p99", "time p50", "p95",
@@ -30,16 +31,17 @@ def draw_slow(answer: dict[str, Any]) -> str:
         f" {amount(group['mean_cpu_ns'])} CPU on average"
         for name, group in (("slow", answer["slow"]), ("fast", answer["fast"]))
     ]
-    unit = answer["unit"]
+    unit, differences = answer["unit"], answer["differences"]
+    beside = places([(row["name"], row["module"], row["file"]) for row in differences], with_module=True)
     rows = [
         (
             *(amount(round(row[f"{side}flat_per_request"]), unit) for side in ("", "baseline_")),
             *(amount(round(row[f"{side}cumulative_per_request"]), unit) for side in ("", "baseline_")),
-            printable(row["name"]),
+            printable(row["name"]), printable(place),
         )
-        for row in answer["differences"]
-    ]
-    names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)")
+        for row, place in zip(differences, beside, strict=True)
+    ]  # fmt: skip
+    names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)", "module")
     return "\n".join([*head, *thinned_line(answer), *table(names, rows, 4)])
 
 

@@ -132,7 +132,7 @@ def test_what_slow_requests_do_is_printed(url: str, client: Client, capsys: pyte
     selector = ["--selector", '{service="shop", operation="GET /b"}', "--measure", "duration"]
     lines = ask(capsys, "slow", "--url", url, *TIMES, *selector).splitlines()
     assert lines[0] == "slow: 2 requests of 510 ms and 20 ms CPU on average"
-    assert lines[3].split() == ["30", "ms", "10", "ms", "30", "ms", "10", "ms", "hot"]
+    assert lines[3].split() == ["30", "ms", "10", "ms", "30", "ms", "10", "ms", "hot", "checkout"]
 
 
 def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from api.terminal.draw import draw_top
 from api.terminal.draw_gate import draw_gate
+from api.terminal.draw_operations import draw_slow
 from api.terminal.gate import check_diff
 from api.terminal.places import Function, places
 from tests.api.terminal.test_gate import diff_of
@@ -55,6 +56,19 @@ def test_rows_of_a_table_differ_where_both_modules_and_files_do() -> None:
     }  # fmt: skip
     rows = draw_top(top).splitlines()[2:]
     assert Counter(rows).most_common(1)[0][1] == 1
+
+
+def test_rows_of_what_slow_requests_do_differ_as_well() -> None:
+    group = {"requests": 1, "mean_duration_ns": 1, "mean_cpu_ns": 1}
+    sums = [f"{side}{measure}_per_request" for side in ("", "baseline_") for measure in ("flat", "cumulative")]
+    answer: dict[str, Any] = {
+        "slow": group, "fast": group, "unit": "nanoseconds", "thinned_until": None,
+        "differences": [
+            {"name": name, "module": module, "file": file} | dict.fromkeys(sums, 1.0) for name, module, file in MAINS
+        ],
+    }  # fmt: skip
+    rows = draw_slow(answer).splitlines()[3:]
+    assert len(set(rows)) == len(MAINS)
 
 
 def test_a_gate_says_in_which_file_a_function_grew() -> None:
