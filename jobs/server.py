@@ -65,7 +65,8 @@ class JobServer:
             threading.Thread(target=self._answer, args=(connection,), name="job", daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rw", encoding="utf-8") as stream, contextlib.suppress(BrokenPipeError):
+        # First, because closing the stream sends what is left.
+        with contextlib.suppress(BrokenPipeError), connection, connection.makefile("rw", encoding="utf-8") as stream:
 
             def send(**message: Any) -> None:
                 stream.write(json.dumps(message) + "\n")

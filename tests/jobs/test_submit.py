@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -49,6 +50,17 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
     path = socket_path(engine)
     assert path is not None
     assert not path.exists()
+
+
+def test_a_command_that_is_gone_is_no_error_in_the_store(clients: Clients, engine: str) -> None:
+    server = JobServer(StorageSettings(clickhouse=engine), clients)
+    try:
+        ours, gone = socket.socketpair()
+        gone.sendall(b"{}\n")
+        gone.close()
+        server._answer(ours)
+    finally:
+        server.close()
 
 
 def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path) -> None:
