@@ -38,6 +38,7 @@ from api.http.routes import (
     traces,
 )
 from api.queries.database import Database
+from api.queries.known_series import KnownSeries
 from api.render import pprof
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
@@ -85,7 +86,8 @@ def create_app(
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
     stack_cache = StackCache(database, settings.api_cached_nodes)
-    app.state.shared = AppState(settings, database, stack_cache, also_ready, ("api", *other_parts))
+    series = KnownSeries(database)
+    app.state.shared = AppState(settings, database, stack_cache, series, also_ready, ("api", *other_parts))
     add_error_handlers(app)
     for routes in _QUERIES:
         app.include_router(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from api.queries.database import Database
+from api.queries.known_series import KnownSeries
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
 
@@ -15,6 +16,7 @@ class AppState:
     settings: ApiSettings
     database: Database
     stacks: StackCache
+    series: KnownSeries
     also_ready: Callable[[], str | None]
     """Returns why something else that this process does is not ready, or None if it is."""
     parts: tuple[str, ...]

@@ -1,6 +1,7 @@
 """Which labels there are, and which values they have."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 from api.queries.conditions import (
     Conditions,
@@ -11,6 +12,7 @@ from api.queries.conditions import (
     add_value_matcher,
 )
 from api.queries.database import Database, texts
+from api.queries.known_series import KnownSeries
 from api.queries.operation_names import read_operation_names
 from api.queries.sample_operations import OPERATION
 from api.queries.sample_spans import series_matchers, split_span_matchers
@@ -49,15 +51,11 @@ class SelectedSeries:
         return conditions
 
 
-def read_label_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:
+def read_label_names(known: KnownSeries, selected: SelectedSeries, limit: int) -> list[str]:
     """Names of labels of series, in order; `operation` and `span_name` if there are such. Raises ApiError."""
-    conditions = selected.conditions()
-    answer = database.table(
-        f"SELECT DISTINCT toString(arrayJoin(mapKeys(labels))) AS name FROM series {conditions.where}"
-        f" ORDER BY name LIMIT {int(limit)}",
-        conditions.parameters,
-    )
-    names = set(texts(answer["name"]))
+    database = known.database
+    seen = known.seen(None, selected.matchers, selected.time_range)
+    names = set(_read_names(database, selected, limit) if seen is None else chain(*(each.labels for each in seen)))
     if read_operation_names(database, selected.matchers, selected.time_range, "", 1):
         names.add(OPERATION)
     of_spans = selected.span_conditions()
@@ -67,17 +65,32 @@ def read_label_names(database: Database, selected: SelectedSeries, limit: int) -
     return sorted(names)[:limit]
 
 
-def read_label_values(database: Database, name: str, selected: SelectedSeries, contains: str, limit: int) -> list[str]:
+def _read_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:
+    conditions = selected.conditions()
+    answer = database.table(
+        f"SELECT DISTINCT toString(arrayJoin(mapKeys(labels))) AS name FROM series {conditions.where}"
+        f" ORDER BY name LIMIT {int(limit)}",
+        conditions.parameters,
+    )
+    return texts(answer["name"])
+
+
+def read_label_values(known: KnownSeries, name: str, selected: SelectedSeries, contains: str, limit: int) -> list[str]:
     """Values of a label, in order, without the empty one. Raises ApiError."""
+    database = known.database
     if name == OPERATION:
         return read_operation_names(database, selected.matchers, selected.time_range, contains, limit)
     of_spans = []
     if name == SPAN_NAME:
         of_spans = _read_values(database, "name", "spans", selected.span_conditions(), contains, limit)
-    conditions = selected.conditions()
-    value = f"labels[{conditions.bind(name, 'String')}]"
-    of_series = _read_values(database, value, "series", conditions, contains, limit)
-    return sorted({*of_spans, *of_series})[:limit] if of_spans else of_series
+    seen = None if contains else known.seen(None, selected.matchers, selected.time_range)
+    if seen is None:
+        conditions = selected.conditions()
+        value = f"labels[{conditions.bind(name, 'String')}]"
+        of_series = _read_values(database, value, "series", conditions, contains, limit)
+    else:
+        of_series = [each.labels[name] for each in seen if name in each.labels]
+    return sorted({*of_spans, *of_series})[:limit]
 
 
 def _read_values(

@@ -1,24 +1,15 @@
 """Which series had samples of which profile types, by the hour: what label browsers ask."""
 
-from dataclasses import dataclass
-
 from api.queries.conditions import Conditions, add_hours, add_series_matchers
 from api.queries.database import Database, texts
+from api.queries.known_series import KnownSeries, SeenSeries, labels_of
 from api.queries.sample_spans import series_matchers
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
 
 
-@dataclass(frozen=True)
-class SeenSeries:
-    """A set of labels that had samples of a profile type."""
-
-    profile_type: str
-    labels: dict[str, str]
-
-
 def read_seen_series(
-    database: Database,
+    known: KnownSeries,
     profile_types: list[str] | None,
     matchers: tuple[Matcher, ...],
     time_range: TimeRange | None,
@@ -27,6 +18,24 @@ def read_seen_series(
 ) -> list[SeenSeries]:
     """Distinct ones in order, at most `limit`; with `names`, only these labels of them. Without a time range, all that
     were ever seen. Raises ApiError."""
+    found = known.seen(profile_types, matchers, time_range)
+    if found is None:
+        return _read(known.database, profile_types, matchers, time_range, names, limit)
+    distinct = {
+        (each.profile_type, tuple(sorted(label for label in each.labels.items() if names is None or label[0] in names)))
+        for each in found
+    }
+    return [SeenSeries(profile_type, dict(labels)) for profile_type, labels in sorted(distinct)[:limit]]
+
+
+def _read(
+    database: Database,
+    profile_types: list[str] | None,
+    matchers: tuple[Matcher, ...],
+    time_range: TimeRange | None,
+    names: tuple[str, ...] | None,
+    limit: int,
+) -> list[SeenSeries]:
     seen = Conditions()
     if profile_types is not None:
         seen.add(f"profile_type IN {seen.bind(profile_types, 'Array(String)')}")
@@ -47,13 +56,7 @@ def read_seen_series(
         f" ORDER BY profile_type, names, label_values LIMIT {int(limit)}",
         seen.parameters,
     )
-    columns = (texts(answer["profile_type"]), answer["names"].to_pylist(), answer["label_values"].to_pylist())
-    return [
-        SeenSeries(
-            profile_type, {_text(name): _text(value) for name, value in zip(names, values, strict=True) if value}
-        )
-        for profile_type, names, values in zip(*columns, strict=True)
-    ]
+    return list(map(SeenSeries, texts(answer["profile_type"]), labels_of(answer)))
 
 
 def read_seen_hours(database: Database) -> tuple[int, int] | None:
@@ -65,7 +68,3 @@ def read_seen_hours(database: Database) -> tuple[int, int] | None:
     if not answer["rows"][0].as_py():
         return None
     return int(answer["first"][0].as_py()), int(answer["last"][0].as_py())
-
-
-def _text(value: bytes) -> str:
-    return value.decode(errors="replace")

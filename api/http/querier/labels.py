@@ -16,10 +16,11 @@ from api.http.querier.requests import (
     parse_selectors,
     their_label,
 )
+from api.queries.known_series import SeenSeries
 from api.queries.labels import SelectedSeries, read_label_names, read_label_values
 from api.queries.profile_types import read_profile_types
 from api.queries.sample_spans import REQUEST_LABELS
-from api.queries.seen_series import SeenSeries, read_seen_hours, read_seen_series
+from api.queries.seen_series import read_seen_hours, read_seen_series
 from api.queries.time_range import TimeRange
 from icestream.pyroscope.querier_pb2 import (
     AnalyzeQueryRequest,
@@ -67,9 +68,9 @@ def label_names(state: AppState, request: LabelNamesRequest) -> LabelNamesRespon
         of_series = SelectedSeries(matchers.of_labels, time_range)
         if matchers.of_profile_type:
             names.update(*(each.labels for each in _seen(state, matchers, time_range, None)))
-            names.update(set(REQUEST_LABELS) & set(read_label_names(state.database, of_series, _MAX_NAMES)))
+            names.update(set(REQUEST_LABELS) & set(read_label_names(state.series, of_series, _MAX_NAMES)))
         else:
-            names.update(read_label_names(state.database, of_series, _MAX_NAMES))
+            names.update(read_label_names(state.series, of_series, _MAX_NAMES))
     if names:
         names = {their_label(name) for name in names} | set(PROFILE_TYPE_LABELS)
     return LabelNamesResponse(names=sorted(names))
@@ -88,7 +89,7 @@ def label_values(state: AppState, request: LabelValuesRequest) -> LabelValuesRes
             values.update(each.labels.get(name, "") for each in _seen(state, matchers, time_range, (name,)))
         else:
             of_series = SelectedSeries(matchers.of_labels, time_range)
-            values.update(read_label_values(state.database, name, of_series, "", _MAX_NAMES))
+            values.update(read_label_values(state.series, name, of_series, "", _MAX_NAMES))
     return LabelValuesResponse(names=sorted(values - {""}))
 
 
@@ -143,7 +144,7 @@ def _seen(
     types = matchers.profile_types(read_profile_types(state.database)) if matchers.of_profile_type else None
     if types == []:
         return
-    found = read_seen_series(state.database, types, matchers.of_labels, time_range, names, _MAX_SERIES + 1)
+    found = read_seen_series(state.series, types, matchers.of_labels, time_range, names, _MAX_SERIES + 1)
     if len(found) > _MAX_SERIES:
         raise too_large(f"more than {_MAX_SERIES} series")
     yield from found

@@ -43,7 +43,7 @@ def labels(
     limit: LimitParam = 1000,
 ) -> Response:
     """Names of labels of the series that match the selector; with start or end, of those with samples in that time."""
-    return _list_response("labels", read_label_names(state.database, series, limit + 1), limit)
+    return _list_response("labels", read_label_names(state.series, series, limit + 1), limit)
 
 
 @router.get(
@@ -59,7 +59,7 @@ def label_values(
     limit: LimitParam = 1000,
 ) -> Response:
     """Values of a label, selected as label names are; without the empty value."""
-    values = read_label_values(state.database, name, series, contains, limit + 1)
+    values = read_label_values(state.series, name, series, contains, limit + 1)
     return _list_response("values", values, limit)
 
 

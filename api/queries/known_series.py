@@ -1,0 +1,118 @@
+"""Labels of series, kept in memory: an ID is a hash of its labels, so these never change."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from api.queries.conditions import Conditions, add_hours
+from api.queries.database import Database, texts
+from api.queries.sample_spans import series_matchers
+from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
+
+_MOST = 20_000
+"""Series of one question: of more, ClickHouse finds the labels faster."""
+_KEPT_BYTES = 16 * 2**20
+_LABEL_BYTES = 160
+"""Of a label, beside its characters."""
+
+
+@dataclass(frozen=True)
+class SeenSeries:
+    """A set of labels that had samples of a profile type."""
+
+    profile_type: str
+    labels: dict[str, str]
+
+
+class KnownSeries:
+    """May be used by many threads."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._labels: dict[int, dict[str, str]] = {}  # the series that were asked for last are at the end
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def seen(
+        self, profile_types: Sequence[str] | None, matchers: Iterable[Matcher], time_range: TimeRange | None
+    ) -> list[SeenSeries] | None:
+        """Returns the series that match and had samples in the hours of a time range, for each profile type that they
+        had. Returns None where only ClickHouse can tell: of all times, by regular expressions, or of too many series.
+        Raises ApiError."""
+        matchers = series_matchers(matchers)
+        if time_range is None or any(each.operator not in ("=", "!=") for each in matchers):
+            return None
+        conditions = Conditions()
+        if profile_types is not None:
+            conditions.add(f"profile_type IN {conditions.bind(list(profile_types), 'Array(String)')}")
+        add_hours(conditions, time_range)
+        answer = self.database.table(
+            f"SELECT DISTINCT toString(profile_type) AS type, series_id FROM series_seen {conditions.where}"
+            f" LIMIT {_MOST + 1}",
+            conditions.parameters,
+        )
+        if len(answer) > _MOST:
+            return None
+        ids = answer["series_id"].to_pylist()
+        labels = self._labels_of(ids)
+        return [
+            SeenSeries(profile_type, labels[series_id])
+            for profile_type, series_id in zip(texts(answer["type"]), ids, strict=True)
+            if series_id in labels and all(_holds(each, labels[series_id]) for each in matchers)
+        ]
+
+    def _labels_of(self, series_ids: Iterable[int]) -> dict[int, dict[str, str]]:
+        """The labels of those series that the store knows."""
+        found: dict[int, dict[str, str]] = {}
+        with self._lock:
+            for series_id in series_ids:
+                if (labels := self._labels.pop(series_id, None)) is not None:
+                    self._labels[series_id] = found[series_id] = labels
+        if unknown := sorted(set(series_ids) - found.keys()):
+            read = self._read(unknown)
+            found |= read
+            self._keep(read)
+        return found
+
+    def _keep(self, read: dict[int, dict[str, str]]) -> None:
+        with self._lock:
+            for series_id in read.keys() - self._labels.keys():
+                self._labels[series_id] = read[series_id]
+                self._bytes += _bytes(read[series_id])
+            while self._bytes > _KEPT_BYTES:
+                self._bytes -= _bytes(self._labels.pop(next(iter(self._labels))))
+
+    def _read(self, series_ids: list[int]) -> dict[int, dict[str, str]]:
+        conditions = Conditions()
+        conditions.add(f"series_id IN {conditions.bind(series_ids, 'Array(UInt64)')}")
+        answer = self.database.table(
+            "WITH CAST(labels, 'Map(String, String)') AS plain"
+            " SELECT series_id, mapKeys(plain) AS names, mapValues(plain) AS label_values"
+            f" FROM series {conditions.where}",
+            conditions.parameters,
+        )
+        return dict(zip(answer["series_id"].to_pylist(), labels_of(answer), strict=True))
+
+
+def labels_of(answer: pa.Table) -> list[dict[str, str]]:
+    """Returns the labels of each row, without those that have no value, from its columns `names` and `label_values`."""
+    columns = (answer["names"].to_pylist(), answer["label_values"].to_pylist())
+    return [
+        {_text(name): _text(value) for name, value in zip(names, values, strict=True) if value}
+        for names, values in zip(*columns, strict=True)
+    ]
+
+
+def _holds(matcher: Matcher, labels: dict[str, str]) -> bool:
+    return (labels.get(matcher.label, "") == matcher.value) is (matcher.operator == "=")
+
+
+def _bytes(labels: dict[str, str]) -> int:
+    return sum(len(name) + len(value) + _LABEL_BYTES for name, value in labels.items())
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
