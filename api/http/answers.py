@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import orjson
 from starlette.responses import Response, StreamingResponse
 
 from api.errors import ApiError, bad_request
@@ -106,8 +107,12 @@ def tree_answer(drawn: Drawn, shape: TreeShape, scales: Sequence[float]) -> dict
 
 
 def json_response(body: Any) -> Response:
-    """Compact JSON."""
-    return Response(json.dumps(body, separators=(",", ":"), ensure_ascii=False), media_type="application/json")
+    """Compact JSON; arrays of numpy become lists, and what is no number becomes null."""
+    try:
+        content = orjson.dumps(body, default=np.ndarray.tolist, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:  # a sum of absurd values that 64 bits do not hold
+        content = json.dumps(body, default=np.ndarray.tolist).encode()
+    return Response(content, media_type="application/json")
 
 
 def _address_response(

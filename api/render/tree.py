@@ -13,7 +13,7 @@ _PREFIXES = ("", "baseline_")
 
 
 def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functions: int) -> dict[str, Any]:
-    """The members that describe a tree. If it has a second side, that is the baseline.
+    """The members that describe a tree, with arrays as lists. If it has a second side, that is the baseline.
 
     `table` has the sums of functions, whether they are in the picture or not. Those of the functions in the picture are
     in the answer, and of others the `max_functions` with the largest ones.
@@ -23,21 +23,21 @@ def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functio
     listed = table.groups[np.argsort(-weight, kind="stable")[:max_functions]]
     # The root's function comes first: functions are in the order of their rows.
     used = np.union1d(graph.function, listed).astype(np.int32)
-    nodes = {"parent": graph.parent.tolist(), "function": np.searchsorted(used, graph.function).tolist()}
+    nodes = {"parent": graph.parent, "function": np.searchsorted(used, graph.function)}
     columns = _function_columns(used, functions)
     cut: dict[str, int] = {"nodes": picture.cut_nodes}
     is_used = np.isin(table.groups, used)
     rest: dict[str, int] = {"functions": int((~is_used).sum())}
     rows = np.searchsorted(used, table.groups[is_used])
     for side, prefix in zip(range(len(graph.self_values)), _PREFIXES, strict=False):
-        nodes[f"{prefix}self"] = graph.self_values[side].tolist()
-        nodes[f"{prefix}total"] = graph.total_values[side].tolist()
+        nodes[f"{prefix}self"] = graph.self_values[side]
+        nodes[f"{prefix}total"] = graph.total_values[side]
         cut[f"{prefix}value"] = int(picture.cut_values[side])
         rest[f"{prefix}flat"] = int(table.flat[side, ~is_used].sum())
         for column, sums in (("flat", table.flat), ("cumulative", table.cumulative)):
             values = np.zeros(len(used), np.int64)
             values[rows] = sums[side, is_used]
-            columns["functions"][prefix + column] = values.tolist()
+            columns["functions"][prefix + column] = values
     return {"root": picture.root, "cut": cut, "rest": rest, **columns, "nodes": nodes}
 
 

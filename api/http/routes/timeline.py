@@ -87,14 +87,14 @@ def timeline(
     if len(sums.labels) > limit:
         rest = {
             "groups": len(sums.labels) - limit,
-            "values": sums.values[limit:].sum(axis=0).tolist(),
-            "samples": sums.counts[limit:].sum(axis=0).tolist(),
+            "values": sums.values[limit:].sum(axis=0),
+            "samples": sums.counts[limit:].sum(axis=0),
         }
     groups = [
-        {"labels": dict(zip(names, labels, strict=True)), "values": values.tolist(), "samples": counts.tolist()}
+        {"labels": dict(zip(names, labels, strict=True)), "values": values, "samples": counts}
         for labels, values, counts in zip(sums.labels[:limit], sums.values, sums.counts, strict=False)
     ]
-    steps = {"step_ms": step_ms, "times_unix_milli": sums.times_unix_milli.tolist(), "rollups": sums.rollups}
+    steps = {"step_ms": step_ms, "times_unix_milli": sums.times_unix_milli, "rollups": sums.rollups}
     return json_response(selection.as_json() | steps | {"groups": groups, "rest": rest})
 
 
