@@ -1,15 +1,19 @@
 """Trees as JSON in columns (docs/query-api.md, "The tree")."""
 
+from collections import defaultdict
+from itertools import count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from api.array_types import Rows
+from api.tree.distinct import distinct_numbers
 from api.tree.functions import KINDS, FunctionRows
 from api.tree.picture import Picture
 from api.tree.top_table import TopTable
 
 _PREFIXES = ("", "baseline_")
+_KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functions: int) -> dict[str, Any]:
@@ -22,8 +26,8 @@ def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functio
     weight = np.maximum(np.abs(table.flat), np.abs(table.cumulative)).max(axis=0)
     listed = table.groups[np.argsort(-weight, kind="stable")[:max_functions]]
     # The root's function comes first: functions are in the order of their rows.
-    used = np.union1d(graph.function, listed).astype(np.int32)
-    nodes = {"parent": graph.parent, "function": np.searchsorted(used, graph.function)}
+    used, index = distinct_numbers(np.concatenate([graph.function, listed]))
+    nodes = {"parent": graph.parent, "function": index[: len(graph.function)]}
     columns = _function_columns(used, functions)
     cut: dict[str, int] = {"nodes": picture.cut_nodes}
     is_used = np.isin(table.groups, used)
@@ -41,19 +45,16 @@ def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functio
     return {"root": picture.root, "cut": cut, "rest": rest, **columns, "nodes": nodes}
 
 
-def _function_columns(used: Rows, functions: FunctionRows) -> dict[str, Any]:
-    strings: dict[str, int] = {"": 0}
+def _function_columns(used: npt.NDArray[np.int64], functions: FunctionRows) -> dict[str, Any]:
+    strings: dict[str, int] = defaultdict(count().__next__)  # a text that is asked for gets the next number
+    strings[""]  # has number 0
     rows = [functions[row] for row in used.tolist()]
-
-    def column(texts: list[str]) -> list[int]:
-        return [strings.setdefault(text, len(strings)) for text in texts]
-
     columns = {
-        "name": column([f.name for f in rows]),
-        "module": column([f.module for f in rows]),
-        "file": column([f.file for f in rows]),
+        "name": [strings[f.name] for f in rows],
+        "module": [strings[f.module] for f in rows],
+        "file": [strings[f.file] for f in rows],
         "line": [f.line for f in rows],
-        "kind": [KINDS.index(f.kind) for f in rows],
+        "kind": [_KIND_NUMBERS[f.kind] for f in rows],
         "named": [int(f.named) for f in rows],
     }
     return {"strings": list(strings), "kinds": list(KINDS), "functions": columns}

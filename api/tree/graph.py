@@ -74,7 +74,7 @@ def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
 
 def in_level_order(nodes: Nodes) -> tuple[Graph, Rows]:
     """Returns the graph, and the row in it of each of `nodes`."""
-    weight = np.abs(nodes.total_values).max(axis=0)
+    weight = sibling_weight(nodes.total_values)
     order = np.zeros(len(nodes.parent), np.int32)  # new row -> row of `nodes`
     new_row = np.zeros(len(nodes.parent), np.int32)  # row of `nodes` -> new row
     for (above, start), (_, end) in pairwise(levels(nodes.depth)):
@@ -84,6 +84,12 @@ def in_level_order(nodes: Nodes) -> tuple[Graph, Rows]:
     parent = new_row[nodes.parent[order]]
     parent[0] = -1
     return Graph(parent, nodes.function[order], nodes.self_values[:, order], nodes.total_values[:, order]), new_row
+
+
+def sibling_weight(total_values: Values) -> Values:
+    """What siblings are ordered by, of nodes with these values (sides, n)."""
+    weight: Values = np.abs(total_values).max(axis=0)
+    return weight
 
 
 def _positions(parents: Rows, parent_count: int, weight: Values) -> npt.NDArray[np.intp]:

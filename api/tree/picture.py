@@ -7,10 +7,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from api.array_types import Depths, Rows, Values
+from api.array_types import Rows, Values
+from api.tree.distinct import distinct_numbers
 from api.tree.functions import CUT
-from api.tree.graph import Graph, Nodes, in_level_order
-from api.tree.levels import depth_first_intervals, level_bounds, stable_order
+from api.tree.graph import Graph, sibling_weight
+from api.tree.levels import depth_first_intervals, level_bounds
 
 _NARROWEST = 0.5
 """Pixels: a narrower node cannot be seen."""
@@ -51,10 +52,8 @@ def make_picture(graph: Graph, max_nodes: int, width: int | None, root: int, sca
         keep[start:end] &= keep[parent[start:end]]
     if keep.all():
         return Picture(graph, root, 0, np.zeros(len(graph.self_values), np.int64))
-    depth = np.repeat(np.arange(len(bounds), dtype=np.int32), [end - start for start, end in bounds])
-    nodes, new_row, cut_values = _cut(graph, parent, depth, keep)
-    drawn, row_of_node = in_level_order(nodes)
-    return Picture(drawn, int(row_of_node[new_row[root]]), int((~keep).sum()), cut_values)
+    drawn, row_of_kept, cut_values = _cut(graph, parent, keep)
+    return Picture(drawn, int(row_of_kept[np.count_nonzero(keep[:root])]), int((~keep).sum()), cut_values)
 
 
 def _is_below(graph: Graph, root: int) -> npt.NDArray[np.bool_]:
@@ -65,26 +64,45 @@ def _is_below(graph: Graph, root: int) -> npt.NDArray[np.bool_]:
     return is_below
 
 
-def _cut(graph: Graph, parent: Rows, depth: Depths, keep: npt.NDArray[np.bool_]) -> tuple[Nodes, Rows, Values]:
-    """Returns the nodes to keep, with a child `[cut]` where nodes were cut; the row in them of each node of the graph
-    that is kept; and the value that was cut.
+def _cut(graph: Graph, parent: Rows, keep: npt.NDArray[np.bool_]) -> tuple[Graph, Rows, Values]:
+    """Returns the nodes to keep, with a child `[cut]` where nodes were cut; the row in them of each node that is kept;
+    and the value that was cut.
+
+    A `[cut]` has no children, so what is kept stays in its order, and each `[cut]` is inserted among its siblings.
     """
-    topmost = ~keep & keep[parent]
-    parents, stub_of_topmost = np.unique(parent[topmost], return_inverse=True)
+    kept = np.flatnonzero(keep)
+    number = np.cumsum(keep, dtype=np.int32) - np.int32(1)  # row of a kept node -> number of it
+    topmost = np.flatnonzero(~keep & keep[parent])
+    parents, stub_of_topmost = distinct_numbers(number[parent[topmost]])
     stubs = np.zeros((len(graph.self_values), len(parents)), np.int64)
     for side_stubs, side_total in zip(stubs, graph.total_values[:, topmost], strict=True):
         np.add.at(side_stubs, stub_of_topmost, side_total)
-    all_depths = np.concatenate([depth[keep], depth[parents] + 1]).astype(np.int32)
-    order = stable_order(all_depths)
-    new_row = np.empty(len(order), np.int32)  # row of kept nodes and stubs -> row in the result
-    new_row[order] = np.arange(len(order), dtype=np.int32)
-    row_of_node = np.full(len(keep), -1, np.int32)
-    row_of_node[keep] = new_row[: len(order) - len(parents)]
-    nodes = Nodes(
-        row_of_node[np.concatenate([parent[keep], parents])][order],
-        np.concatenate([graph.function[keep], np.full(len(parents), CUT, np.int32)])[order],
-        all_depths[order],
-        np.concatenate([graph.self_values[:, keep], stubs], axis=1)[:, order],
-        np.concatenate([graph.total_values[:, keep], stubs], axis=1)[:, order],
+    above = number[parent[kept]]  # ascending, but for the root
+    place = _places(above, sibling_weight(graph.total_values[:, kept]), parents, sibling_weight(stubs))
+    row_of_kept = np.arange(len(kept), dtype=np.int32)
+    row_of_kept += np.searchsorted(place, row_of_kept, side="right").astype(np.int32)
+
+    def with_stubs(values: Rows, of_stubs: npt.ArrayLike) -> Rows:
+        return np.insert(values, place, of_stubs)
+
+    def sums(values: Values) -> Values:
+        return np.stack([with_stubs(*side) for side in zip(values[:, kept], stubs, strict=True)])
+
+    drawn_parent = row_of_kept[with_stubs(above, parents)]
+    drawn_parent[0] = -1
+    drawn = Graph(
+        drawn_parent, with_stubs(graph.function[kept], CUT), sums(graph.self_values), sums(graph.total_values)
     )
-    return nodes, row_of_node, stubs.sum(axis=1)
+    return drawn, row_of_kept, stubs.sum(axis=1)
+
+
+def _places(above: Rows, weight: Values, parents: npt.NDArray[np.int64], stub_weight: Values) -> npt.NDArray[np.intp]:
+    """The rows before which the stubs below `parents` are inserted: behind all siblings that are at least as heavy.
+    `above`: the parent of each row."""
+    stub_of_parent = np.full(len(above), -1, np.int32)
+    stub_of_parent[parents] = np.arange(len(parents), dtype=np.int32)
+    sibling = stub_of_parent[above]  # the stub beside a row
+    sibling[0] = -1  # nothing is beside the root
+    before = sibling[(sibling >= 0) & (weight >= stub_weight[sibling])]
+    first: npt.NDArray[np.intp] = 1 + np.searchsorted(above[1:], parents.astype(above.dtype))
+    return first + np.bincount(before, minlength=len(parents))
