@@ -18,9 +18,19 @@ OPERATION_TABLES = {
 }
 
 
+_ROWS = ("activity", "entry_spans", "span_operations")
+_NONE_EVER = f"""
+SELECT NOT {HAS_SPAN_NAMES} AND countIf(total_rows = 0) = {{number:UInt8}} AS none
+FROM system.tables WHERE database = currentDatabase() AND name IN {{tables:Array(String)}}"""
+"""Takes a sixth of the time of looking into empty tables. Distributed tables do not know how many rows they have."""
+
+
 def any_operations(database: Database, ranges: Sequence[TimeRange]) -> bool:
     """Whether anything tells of operations in these time ranges (at least one): rows, rollups, or labels of any time.
     Raises ApiError."""
+    tables = ["spans", *_ROWS, *OPERATION_TABLES.values()]
+    if database.table(_NONE_EVER, {"number": len(tables), "tables": tables})["none"][0].as_py():
+        return False
     spans = Conditions()
     add_span_times(spans, ranges)
     active, _ = active_spans(spans.parameters, ranges, [])
@@ -28,7 +38,7 @@ def any_operations(database: Database, ranges: Sequence[TimeRange]) -> bool:
     add_times(summed, map(_days, ranges), "start_time")
     sources = [
         ("spans", spans.where),
-        *((table, active.where) for table in ("activity", "entry_spans", "span_operations")),
+        *((table, active.where) for table in _ROWS),
         *((table, summed.where) for table in OPERATION_TABLES.values()),
     ]
     some = " UNION ALL ".join(f"(SELECT 1 FROM {table} {where} LIMIT 1)" for table, where in sources)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import chain
 
+from api.queries.any_operations import any_operations
 from api.queries.conditions import (
     Conditions,
     add_hours,
@@ -13,7 +14,7 @@ from api.queries.conditions import (
 )
 from api.queries.database import Database, texts
 from api.queries.known_series import KnownSeries
-from api.queries.operation_names import read_operation_names
+from api.queries.operation_names import read_operation_names, whole_hours
 from api.queries.sample_operations import OPERATION
 from api.queries.sample_spans import series_matchers, split_span_matchers
 from api.queries.selector import Matcher
@@ -56,12 +57,13 @@ def read_label_names(known: KnownSeries, selected: SelectedSeries, limit: int) -
     database = known.database
     seen = known.seen(None, selected.matchers, selected.time_range)
     names = set(_read_names(database, selected, limit) if seen is None else chain(*(each.labels for each in seen)))
-    if read_operation_names(database, selected.matchers, selected.time_range, "", 1):
-        names.add(OPERATION)
-    of_spans = selected.span_conditions()
-    of_spans.add("name != ''")
-    if len(database.table(f"SELECT 1 FROM spans {of_spans.where} LIMIT 1", of_spans.parameters)):
-        names.add(SPAN_NAME)
+    if selected.time_range is None or any_operations(database, [whole_hours(selected.time_range)]):
+        if read_operation_names(database, selected.matchers, selected.time_range, "", 1):
+            names.add(OPERATION)
+        of_spans = selected.span_conditions()
+        of_spans.add("name != ''")
+        if len(database.table(f"SELECT 1 FROM spans {of_spans.where} LIMIT 1", of_spans.parameters)):
+            names.add(SPAN_NAME)
     return sorted(names)[:limit]
 
 

@@ -43,7 +43,7 @@ def read_operation_names(
         add_series_matchers(labelled, of_service)
         sources.append(f"SELECT DISTINCT labels['{SPAN_NAME}'] FROM series {labelled.where}")
     else:
-        hours = _hours(time_range)
+        hours = whole_hours(time_range)
         if not any_operations(database, [hours]):
             return []
         sources = _of_hours(database, named, of_service, hours)
@@ -55,7 +55,7 @@ def read_operation_names(
     return texts(answer["name"])
 
 
-def _hours(time_range: TimeRange) -> TimeRange:
+def whole_hours(time_range: TimeRange) -> TimeRange:
     """The whole hours that a time range touches."""
     start, end = time_range.start_unix_nano // HOUR_NS, -(-time_range.end_unix_nano // HOUR_NS)
     return TimeRange(start * HOUR_NS, max(end, start + 1) * HOUR_NS)
