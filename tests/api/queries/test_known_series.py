@@ -2,6 +2,7 @@
 
 import random
 import sys
+import time
 
 import pytest
 
@@ -95,6 +96,42 @@ def test_labels_are_read_once(store: Store) -> None:
     before = seen(series)
     store.client.command("TRUNCATE TABLE series")
     assert seen(series) == before != []
+
+
+def test_a_series_is_found_as_soon_as_it_is_seen(store: Store) -> None:
+    first, second, series = [{"service": "cart"}], [{"service": "shop"}], known(store)
+    insert_series(store.client, [*first, *second], to_datetime(T0))
+    insert_seen(store, first)
+    assert len(seen(series)) == 1
+    insert_seen(store, second)
+    assert len(seen(series)) == 2
+
+
+def test_an_answer_is_not_kept_for_long_where_rows_come_and_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_series, "_ANSWER_S", 0.5)
+    first, second, series = [{"service": "cart"}], [{"service": "shop"}], known(store)
+    insert_series(store.client, [*first, *second], to_datetime(T0))
+    insert_seen(store, first)
+    assert seen(series) == [SeenSeries(TYPES[0], first[0])]
+    store.client.command("TRUNCATE TABLE series_seen")
+    insert_seen(store, second)  # the table has as many rows as before
+    time.sleep(0.5)
+    assert seen(series) == [SeenSeries(TYPES[0], second[0])]
+
+
+def test_answers_that_are_kept_are_few_and_small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_series, "_ANSWERS", 3)
+    monkeypatch.setattr(known_series, "_ANSWER_SERIES", 5)
+    labels, series = [{"service": str(number)} for number in range(8)], known(store)
+    insert_series(store.client, labels, to_datetime(T0))
+    for hour in range(4):
+        insert_seen(store, labels[: 8 if hour == 0 else 4], hour)
+    for hour in (3, 2, 1, 0, 3):
+        found = series.seen(None, (), TimeRange(ALL.start_unix_nano + hour * HOUR_NS, ALL.end_unix_nano))
+        assert found is not None
+        assert len(found) == (8 if hour == 0 else 4)
+    assert len(series._answers) == 3
+    assert all(len(each.series) == 4 for each in series._answers.values())
 
 
 def test_memory_for_labels_is_bounded_and_the_least_used_are_forgotten(
