@@ -10,8 +10,7 @@ from api.http.querier.requests import labels_of_profile_type, our_label, parse_r
 from api.http.routes.timeline import MAX_LABELS, check_steps
 from api.queries.timeline import Timeline, read_timeline
 from icestream.pyroscope.querier_pb2 import (
-    EXEMPLAR_TYPE_NONE,
-    EXEMPLAR_TYPE_UNSPECIFIED,
+    EXEMPLAR_TYPE_SPAN,
     TIME_SERIES_AGGREGATION_TYPE_SUM,
     Point,
     SelectSeriesRequest,
@@ -24,15 +23,19 @@ _MAX_SERIES = 1_000
 
 
 def select_series(state: AppState, request: SelectSeriesRequest) -> SelectSeriesResponse:
-    """Sums of each step and group of labels, heaviest groups first. A point has the time at which its step ends."""
+    """Sums of each step and group of labels, heaviest groups first. A point has the time at which its step ends.
+
+    Who asks for profiles as exemplars gets none, for samples are not stored as profiles. Grafana can be set up to ask
+    for them with every series, and would show no series if they were refused.
+    """
     time_range = parse_range(request.start, request.end)
     selection = parse_selection(request.profile_typeID, request.label_selector, time_range)
     if request.aggregation != TIME_SERIES_AGGREGATION_TYPE_SUM:
         raise unimplemented("aggregation: only sums")
     for field, _ in request.stack_trace_selector.ListFields():
         raise unimplemented(f"stack_trace_selector.{field.name}: only for profiles")
-    if request.exemplar_type not in (EXEMPLAR_TYPE_UNSPECIFIED, EXEMPLAR_TYPE_NONE):
-        raise unimplemented("exemplar_type: there are no exemplars")
+    if request.exemplar_type == EXEMPLAR_TYPE_SPAN:
+        raise unimplemented("exemplar_type: spans are not given as exemplars")
     names = tuple(dict.fromkeys(request.group_by))
     if len(names) > MAX_LABELS:
         raise invalid(f"group_by: more than {MAX_LABELS} labels")

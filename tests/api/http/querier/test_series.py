@@ -53,6 +53,12 @@ def test_what_asks_for_nothing_changes_nothing(api: Api) -> None:
     assert select(api, **nothing) == select(api)
 
 
+@pytest.mark.usefixtures("filled")
+def test_profiles_are_no_exemplars_but_do_not_take_the_series_away(api: Api) -> None:
+    """Profiles Drilldown asks for them with its main series, where Grafana's toggle `profilesExemplars` is on."""
+    assert select(api, exemplar_type=messages.EXEMPLAR_TYPE_INDIVIDUAL) == select(api)
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
@@ -73,7 +79,6 @@ def test_what_asks_for_nothing_changes_nothing(api: Api) -> None:
         ({"aggregation": messages.TIME_SERIES_AGGREGATION_TYPE_AVERAGE}, 501, "unimplemented"),
         ({"stack_trace_selector": CALL_SITE}, 501, "unimplemented"),
         ({"stack_trace_selector": FRAME_FILTER}, 501, "unimplemented"),
-        ({"exemplar_type": messages.EXEMPLAR_TYPE_INDIVIDUAL}, 501, "unimplemented"),
         ({"exemplar_type": messages.EXEMPLAR_TYPE_SPAN}, 501, "unimplemented"),
     ],
 )
