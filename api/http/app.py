@@ -112,4 +112,4 @@ def create_app(
 
 def _foreign_host(path: str) -> Response:
     hint = "use an address, or add the name to --api-allowed-hosts"
-    return error_response(bad_request("foreign_host", "the Host header names another machine", hint))
+    return error_response(path, bad_request("foreign_host", "the Host header names another machine", hint))

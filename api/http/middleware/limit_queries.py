@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import metrics
 from api.errors import ApiError
-from api.http import connect, error_handlers
+from api.http.error_handlers import PYROSCOPE, error_response
 
 _MAX_WAIT_S = 10.0
 _BODY_S = 10.0
@@ -19,8 +19,7 @@ _STALL_S = 1.0
 """A client that takes nothing for this long stalls."""
 _MAX_STALL_S = 120.0
 _CLOSE = {"Connection": "close"}
-_PYROSCOPE = ("/querier.", "/pyroscope/")
-_QUERIES = ("/api/", *_PYROSCOPE)
+_QUERIES = ("/api/", *PYROSCOPE)
 
 
 class LimitQueries:
@@ -43,13 +42,12 @@ class LimitQueries:
         if scope["type"] != "http" or not scope["path"].startswith(_QUERIES):
             await self._app(scope, receive, send)
             return
-        form = connect if scope["path"].startswith(_PYROSCOPE) else error_handlers
         try:
             async with asyncio.timeout(_BODY_S):
                 body = await self._read_body(receive)
         except TimeoutError:
             error = ApiError(408, "too_slow", f"the body did not come within {_BODY_S:.0f} s", "", _CLOSE)
-            await form.error_response(error)(scope, receive, send)
+            await error_response(scope["path"], error)(scope, receive, send)
             return
         if body and body[-1]["type"] == "http.disconnect":
             return
@@ -65,7 +63,7 @@ class LimitQueries:
             error = ApiError(
                 503, "busy", "too many queries at the same time", "ask again in a few seconds", {"Retry-After": "5"}
             )
-            await form.error_response(error)(scope, receive, send)
+            await error_response(scope["path"], error)(scope, receive, send)
 
     async def _read_body(self, receive: Receive) -> list[Message]:
         """Returns messages with the whole body, or with more of it than any route takes; none if too many are read."""

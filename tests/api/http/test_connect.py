@@ -46,6 +46,23 @@ def test_bad_requests_are_refused_as_the_protocol_says(
         assert set(response.json()) == {"code", "message"}
 
 
+def test_a_foreign_host_is_told_as_the_protocol_says(api: Api) -> None:
+    """Grafana shows a message in this form only; of others, it showed no more than "internal"."""
+    response = post(api, METHOD, b"", host="icestream.example")
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_argument")
+    assert "--api-allowed-hosts" in response.json()["message"]
+
+
+def test_an_unexpected_error_is_told_as_the_protocol_says(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(message: Message) -> str | None:
+        raise RuntimeError
+
+    monkeypatch.setattr(connect, "unknown_in_message", fail)
+    response = post(api, METHOD, b"")
+    assert (response.status_code, response.json()["code"]) == (500, "internal")
+    assert response.json()["message"] == "an unexpected error (see the log of the API)"
+
+
 @pytest.mark.parametrize(
     "body",
     [rb'{"format": "\ud800"}', rb'{"stackTraceSelector": "\ud800"}', b'{"format": "\xed\xa0\x80"}', rb'{"\udfff": 1}'],
