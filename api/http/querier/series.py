@@ -10,7 +10,9 @@ from api.http.querier.requests import labels_of_profile_type, our_label, parse_r
 from api.http.routes.timeline import MAX_LABELS, check_steps
 from api.queries.timeline import Timeline, read_timeline
 from icestream.pyroscope.querier_pb2 import (
-    EXEMPLAR_TYPE_SPAN,
+    EXEMPLAR_TYPE_INDIVIDUAL,
+    EXEMPLAR_TYPE_NONE,
+    EXEMPLAR_TYPE_UNSPECIFIED,
     TIME_SERIES_AGGREGATION_TYPE_SUM,
     Point,
     SelectSeriesRequest,
@@ -20,6 +22,7 @@ from icestream.pyroscope.querier_pb2 import (
 from icestream.pyroscope.types_pb2 import LabelPair
 
 _MAX_SERIES = 1_000
+_EXEMPLARS = (EXEMPLAR_TYPE_UNSPECIFIED, EXEMPLAR_TYPE_NONE, EXEMPLAR_TYPE_INDIVIDUAL)
 
 
 def select_series(state: AppState, request: SelectSeriesRequest) -> SelectSeriesResponse:
@@ -34,7 +37,7 @@ def select_series(state: AppState, request: SelectSeriesRequest) -> SelectSeries
         raise unimplemented("aggregation: only sums")
     for field, _ in request.stack_trace_selector.ListFields():
         raise unimplemented(f"stack_trace_selector.{field.name}: only for profiles")
-    if request.exemplar_type == EXEMPLAR_TYPE_SPAN:
+    if request.exemplar_type not in _EXEMPLARS:
         raise unimplemented("exemplar_type: spans are not given as exemplars")
     names = tuple(dict.fromkeys(request.group_by))
     if len(names) > MAX_LABELS:

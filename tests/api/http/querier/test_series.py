@@ -80,6 +80,7 @@ def test_profiles_are_no_exemplars_but_do_not_take_the_series_away(api: Api) -> 
         ({"stack_trace_selector": CALL_SITE}, 501, "unimplemented"),
         ({"stack_trace_selector": FRAME_FILTER}, 501, "unimplemented"),
         ({"exemplar_type": messages.EXEMPLAR_TYPE_SPAN}, 501, "unimplemented"),
+        ({"exemplar_type": 9}, 501, "unimplemented"),
     ],
 )
 @pytest.mark.usefixtures("filled")
