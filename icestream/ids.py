@@ -18,7 +18,17 @@ _ONE = np.uint64(1)
 
 def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Returns combine(a, b) of the specification for two columns, whose shapes broadcast."""
-    return to_ids(_fmix64(_fmix64(np.asarray(a, np.uint64) + _GOLDEN) ^ np.asarray(b, np.uint64)))
+    return complete(begin(a), b)
+
+
+def begin(a: np.ndarray) -> np.ndarray:
+    """Returns the part of combine(a, b) that does not depend on b: who combines a number often computes it once."""
+    return _fmix64(np.asarray(a, np.uint64) + _GOLDEN)
+
+
+def complete(begun: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Returns combine(a, b), of what `begin` returned for a."""
+    return to_ids(_fmix64(begun ^ np.asarray(b, np.uint64)))
 
 
 def to_ids(numbers: np.ndarray) -> np.ndarray:
@@ -44,7 +54,8 @@ def series_id(labels: Iterable[tuple[str, str]]) -> int:
 
 
 def _fmix64(x: np.ndarray) -> np.ndarray:
-    x = x ^ (x >> _SHIFT)
+    """Mixes numbers in place."""
+    x ^= x >> _SHIFT
     x *= _MIX1
     x ^= x >> _SHIFT
     x *= _MIX2

@@ -10,6 +10,9 @@ from icestream.messages.raw import Frames
 from icestream.row_indices import renumber
 from icestream.v1.common_pb2 import Mapping
 
+_AT_ONCE = 16_384
+"""Frames whose terms are computed at once: what that needs stays in the caches of a CPU."""
+
 
 @dataclass(frozen=True)
 class StackNodes:
@@ -38,20 +41,21 @@ def nodes(columns: Frames, stacks: np.ndarray) -> StackNodes:
     """Returns the nodes of some stacks (rows, none of them empty)."""
     frames = _frames(columns, stacks)
     sums = np.cumsum(frames.term)
-    node_id = ids.to_ids(sums[frames.root][frames.stack] - sums + frames.term)
+    depth = frames.root - frames.leaf + 1
+    node_id = ids.to_ids(np.repeat(sums[frames.root], depth) - sums + frames.term)
     parent = np.zeros_like(node_id)
     parent[:-1] = node_id[1:]
     parent[frames.root] = 0
-    return StackNodes(node_id, parent, frames.location, frames.location_id, frames.leaf)
+    return StackNodes(node_id, parent, frames.location, frames.location_id[frames.row], frames.leaf)
 
 
 class _Frames(NamedTuple):
     """The f frames of some stacks: leaf first, stack after stack."""
 
     location: np.ndarray  # integers (f,), rows of locations
-    location_id: np.ndarray  # uint64 (f,)
+    row: np.ndarray  # integers (f,), rows of location_id
+    location_id: np.ndarray  # uint64 (used locations,)
     term: np.ndarray  # uint64 (f,): a node's ID is the sum of those from its frame to the root
-    stack: np.ndarray  # int64 (f,)
     leaf: np.ndarray  # int64 (stacks,), row of each stack's first frame
     root: np.ndarray  # int64 (stacks,), row of each stack's last frame
 
@@ -64,11 +68,20 @@ def _frames(columns: Frames, stacks: np.ndarray) -> _Frames:
     else:
         location = columns.stack_frames[index_ranges.expand(index_ranges.starts(columns.stack_depth)[stacks], depth)]
         used, row = renumber(location, len(columns.location_mapping))
-    location_id = location_ids(columns, used)[row]
-    ends = np.cumsum(depth)
-    stack = index_ranges.owners(depth)
-    term = ids.combine(location_id, ends[stack] - 1 - np.arange(len(stack)))
-    return _Frames(location, location_id, term, stack, ends - depth, ends - 1)
+    location_id = location_ids(columns, used)
+    root = np.cumsum(depth) - 1
+    return _Frames(location, row, location_id, _terms(location_id, row, np.repeat(root, depth)), root - depth + 1, root)
+
+
+def _terms(location_id: np.ndarray, row: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Returns the term of each frame: of its location, and how far it is from the root. `row`: of location_id; `root`:
+    the row of its stack's last frame."""
+    begun = ids.begin(location_id)
+    term = np.empty(len(row), np.uint64)
+    for first in range(0, len(row), _AT_ONCE):
+        part = slice(first, min(first + _AT_ONCE, len(row)))
+        term[part] = ids.complete(begun[row[part]], root[part] - np.arange(part.start, part.stop))
+    return term
 
 
 def location_ids(columns: Frames, rows: np.ndarray) -> np.ndarray:
