@@ -1,7 +1,8 @@
 """Staging tables: tables with the columns of the live ones, in which a job collects what it recomputed of one slice.
 
 They are not replicated, and only `spans` is sorted: the server that the job is connected to appends to them, and reads
-them once. StripeLog keeps a table in two files, so that it is quickly made and dropped.
+them once. StripeLog keeps a table in two files, so that it is quickly made and dropped. Log can leave columns as they
+are: most of what it takes to insert a row is to compress it.
 
 On a cluster, no other server has them. So a subquery of them runs once (GLOBAL), and a DELETE names the rows by a hash
 of what decides about a row: its host, minute and batch. Each shard and each replica comes to the same result then.
@@ -46,6 +47,12 @@ _DEFINITIONS = {
     "spans": "ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id) AS SELECT * FROM spans LIMIT 0",
 }
 """Of the tables that are not only the columns of the live one."""
+_LARGE = ("samples", "activity")
+"""The tables with most rows, which are of the engine Log."""
+_UNCOMPRESSED = frozenset(
+    ("trace_id", "span_id", "entry_span_id", "stack_id", "time", "start_time", "duration_ns", "thread_cpu_ns")
+)
+"""Their columns whose values differ from row to row: to compress them takes longer than to write and read them."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
@@ -84,7 +91,15 @@ class Staging:
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
-            self._make(self.table(name), _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog"))
+            self._make(self.table(name), self._definition(name))
+
+    def _definition(self, name: str) -> str:
+        if name not in _LARGE:
+            return _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog")
+        columns = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
+        rows = self.client.query(f"{columns} ORDER BY position", parameters={"table": name}).result_rows
+        codecs = (f"{column} {kind}{' CODEC(NONE)' * (column in _UNCOMPRESSED)}" for column, kind in rows)
+        return f"({', '.join(codecs)}) ENGINE = Log"
 
     def _make(self, table: str, definition: str) -> None:
         self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
