@@ -227,7 +227,7 @@ class Staging:
                 self._insert_one_by(name, key, "last_seen DESC", f"{key} NOT IN (SELECT {key} {live})")
         if "spans" in self._filled:
             new = self._new_spans()
-            hours = self._hours_of_spans(new)
+            hours = self._hours_of_spans(self.table("spans") if new == self._spans else new)
             self._note_spans(hours)  # if the job ends in the middle, these spans are not new when it goes on
             self.change(f"INSERT INTO spans SELECT * FROM {new}", "1")
             self._note_spans(hours)
@@ -246,8 +246,8 @@ class Staging:
         return f"{self.table('spans')} FINAL"
 
     def _new_spans(self) -> str:
-        """Makes a table of the staged spans that the live table lacks, or only their operation or status. Returns its
-        name.
+        """Returns what has the staged spans that the live table lacks, or only their operation or status: all of them,
+        or a table that it makes.
 
         Where it says something else than the staged span, it is left alone: the span was reported twice, and this is
         what was stored last. It may say so in another slice of the day, as it keeps one row of a span for each day.
@@ -260,6 +260,8 @@ class Staging:
             f"SELECT {whole} FROM spans WHERE toDate(start_time) = '{day}'"
             f" AND ({span}) {self.globally}IN (SELECT {span} FROM {self.table('spans')})", "live_spans"
         )  # fmt: skip
+        if not self.client.query(f"SELECT count() FROM {live}").result_rows[0][0]:
+            return self._spans
         agrees = [
             f"(({span}) NOT IN (SELECT {span} FROM {live} WHERE {column} != '')"
             f" OR ({span}, {column}) IN (SELECT {span}, {column} FROM {live}))"
