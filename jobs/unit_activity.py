@@ -85,7 +85,8 @@ def _at_once(merged: Merged, run_of_batch: Sequence[int], near: Sequence[tuple[i
     intervals = together([part for _, part in near])
     threads, rank = np.unique(intervals.thread, return_inverse=True)
     run = np.repeat(np.array([number for number, _ in near]), [len(part) for _, part in near])
-    intervals = in_order(replace(intervals, thread=(run * len(threads) + rank).astype(np.uint64)))
+    intervals = replace(intervals, thread=(run * len(threads) + rank).astype(np.uint64))
+    intervals = in_order(intervals, threads=(int(run.max()) + 1) * len(threads))
     found = sorted_keys.find(threads, thread_keys(raw.sample_pid, raw.sample_tid))
     thread = (merged.of_samples(run_of_batch) * len(threads) + found).astype(np.uint64)
     thread[found < 0] = _NOWHERE

@@ -12,6 +12,8 @@ import numpy as np
 from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 
+_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Intervals:
@@ -115,17 +117,15 @@ def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Inter
     rows = len(intervals)
     if not rows or not len(thread):
         return np.full(len(thread), -1, np.int64)
-    # One integer for a thread and a time: the rank of the thread, then the rank of the time among all starts (or ends).
+    # One integer for a thread and a time: the rank of the thread, then the time.
     is_first = np.r_[True, intervals.thread[1:] != intervals.thread[:-1]]
     threads = intervals.thread[is_first]
-    starts = np.sort(intervals.start_monotonic_ns)
-    interval_rank = (np.cumsum(is_first) - 1) * (rows + 1)
     rank = np.minimum(np.searchsorted(threads, thread), len(threads) - 1)
     on_thread = threads[rank] == thread
-    rank = rank.astype(np.int64) * (rows + 1)
-
-    started = interval_rank + np.searchsorted(starts, intervals.start_monotonic_ns, side="right")
-    last = np.searchsorted(started, rank + np.searchsorted(starts, time_monotonic_ns, side="right"), side="right") - 1
+    interval_rank = np.cumsum(is_first) - 1
+    start, time, limit = _small(intervals.start_monotonic_ns, time_monotonic_ns, _MAX // len(threads))
+    started = interval_rank * limit + start
+    last = np.searchsorted(started, rank.astype(np.int64) * limit + time, side="right") - 1
     on_thread &= last >= 0
     last = np.maximum(last, 0)
     on_thread &= intervals.thread[last] == thread
@@ -138,18 +138,36 @@ def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Inter
         # The latest end so far within a thread grows along the rows. The first row that reaches it ends last.
         ends = np.sort(intervals.end_monotonic_ns)
         end_rank = np.searchsorted(ends, intervals.end_monotonic_ns, side="left")
-        latest_end = np.maximum.accumulate(interval_rank + end_rank)
+        latest_end = np.maximum.accumulate(interval_rank * (rows + 1) + end_rank)
         row = np.searchsorted(latest_end, latest_end[last[earlier]], side="left")
         result[earlier] = np.where(time_monotonic_ns[earlier] < intervals.end_monotonic_ns[row], row, -1)
     return result
 
 
-def in_order(intervals: Intervals) -> Intervals:
-    """Returns intervals that are given in any order."""
-    order = np.lexsort((intervals.start_monotonic_ns, intervals.thread))
+def _small(starts: np.ndarray, times: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns starts and times as integers from 0 that compare as they do, and what is above all of these integers: the
+    times since the first start, or, if that is not below `limit`, their ranks among the starts."""
+    first, last = int(starts.min()), int(starts.max())
+    if last - first + 2 < limit:
+        return starts - (first - 1), np.clip(times, first - 1, last) - (first - 1), last - first + 2
+    ascending = np.sort(starts)
+    start_ranks, time_ranks = (np.searchsorted(ascending, values, side="right") for values in (starts, times))
+    return start_ranks, time_ranks, len(starts) + 1
+
+
+def in_order(intervals: Intervals, threads: int = 0) -> Intervals:
+    """Returns intervals that are given in any order. `threads`: their threads are numbers below it; 0: any numbers.
+
+    With numbers they are sorted by one integer each: parts that are in order are merged then, and not sorted.
+    """
+    if threads and len(intervals):
+        start, _, limit = _small(intervals.start_monotonic_ns, np.empty(0, np.int64), _MAX // threads)
+        order = np.argsort(intervals.thread.astype(np.int64) * limit + start, kind="stable")
+    else:
+        order = np.lexsort((intervals.start_monotonic_ns, intervals.thread))
     return Intervals(
         intervals.thread[order],
         intervals.start_monotonic_ns[order],
         intervals.end_monotonic_ns[order],
-        intervals.contexts[order],
+        intervals.contexts.take(order, axis=0),
     )

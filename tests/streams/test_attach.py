@@ -2,10 +2,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.attach import Intervals, covering, join
+from streams.attach import Intervals, covering, in_order, join
 
 TIDS = st.integers(1, 3)
-TIMES = st.integers(0, 40) | st.integers(2**60, 2**60 + 20)
+TIMES = st.integers(0, 40) | st.integers(2**60, 2**60 + 20) | st.integers(2**62, 2**62 + 20)
 
 
 def oracle(tid: int, time: int, found: list[tuple[int, int, int]]) -> int:
@@ -38,6 +38,18 @@ def test_covering_is_what_a_search_by_hand_finds(
     assert result == [oracle(t, time, found) for t, time in samples]
     for (t, time), row in zip(samples, result, strict=True):
         assert row < 0 or (found[row][0] == t and found[row][1] <= time < found[row][2])
+
+
+@given(st.lists(st.tuples(TIDS, TIMES), max_size=25))
+def test_the_order_of_intervals_is_the_same_where_threads_are_known_to_be_small_numbers(
+    given_intervals: list[tuple[int, int]],
+) -> None:
+    tid, start = np.array(given_intervals, dtype=np.int64).reshape(-1, 2).T
+    contexts = np.repeat(np.arange(len(tid), dtype=np.uint8)[:, None], 24, axis=1)
+    intervals = Intervals(tid.astype(np.uint64), start, start + 1, contexts)
+    found, expected = in_order(intervals, threads=4), in_order(intervals)
+    for name, column in vars(expected).items():
+        assert getattr(found, name).tolist() == column.tolist()
 
 
 def test_no_intervals_cover_nothing() -> None:
