@@ -53,6 +53,11 @@ _UNCOMPRESSED = frozenset(
     ("trace_id", "span_id", "entry_span_id", "stack_id", "time", "start_time", "duration_ns", "thread_cpu_ns")
 )
 """Their columns whose values differ from row to row: to compress them takes longer than to write and read them."""
+_COLUMNS = """
+    SELECT name, concat('`', name, '` ', type, ' ', default_kind, ' ', default_expression) FROM system.columns
+    WHERE database = currentDatabase() AND table = {table:String} ORDER BY position
+"""
+"""The columns of a live table, also those that somebody has added."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
@@ -98,9 +103,8 @@ class Staging:
     def _definition(self, name: str) -> str:
         if name not in _LARGE:
             return _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog")
-        columns = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
-        rows = self.client.query(f"{columns} ORDER BY position", parameters={"table": name}).result_rows
-        codecs = (f"{column} {kind}{' CODEC(NONE)' * (column in _UNCOMPRESSED)}" for column, kind in rows)
+        columns = self.client.query(_COLUMNS, parameters={"table": name}).result_rows
+        codecs = (f"{declared}{' CODEC(NONE)' * (column in _UNCOMPRESSED)}" for column, declared in columns)
         return f"({', '.join(codecs)}) ENGINE = Log"
 
     def _make(self, table: str, definition: str) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from icestream.clickhouse import Clients
 from icestream.messages.raw import RawColumns
 from icestream.topics import RAW
 from jobs.backfill import BackfillReport, backfill
 from jobs.job import JobError
+from sinks.migrate import migrate
 from streams.process import Operators
 from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
@@ -44,6 +46,20 @@ def test_a_backfill_gives_the_same_tables_as_live_processing(stored: Stored) -> 
     stored.sink_again()
     assert tables(stored.client) == before
     assert [t for (t,) in stored.client.query("SHOW TABLES").result_rows if t.startswith("job_")] == ["job_locks"]
+
+
+def test_a_backfill_of_tables_with_columns_that_somebody_has_added(empty: Clients, tmp_path: Path) -> None:
+    migrate(empty.get())
+    stored = make_stored(empty.get(), tmp_path)
+    stored.client.command(
+        "ALTER TABLE samples ADD COLUMN site String DEFAULT 'here', ADD COLUMN `a minute` DateTime"
+        " MATERIALIZED toStartOfMinute(time)"
+    )
+    before = tables(stored.client)
+    stored.client.command("DELETE FROM samples WHERE 1", settings={"lightweight_deletes_sync": 2})
+    run(stored)
+    assert tables(stored.client) == before
+    assert stored.client.query("SELECT DISTINCT site, `a minute` > 0 FROM samples").result_rows == [("here", True)]
 
 
 def test_a_pipeline_that_begins_while_a_job_stores_ends_the_job_and_the_next_run_replaces_what_both_stored(
