@@ -21,6 +21,11 @@ class ApiSettings(Settings):
     )
     api_max_seconds: int = setting(20, "seconds that one query of ClickHouse may take")
     api_max_rows: int = setting(2_000_000_000, "rows that one query may read")
+    api_exact_requests: int = setting(
+        3_000_000,
+        "requests whose rows are read for a list of requests or operations; of more, sums are read that were made as "
+        "rows were stored",
+    )
     api_max_memory: int = setting(2_000_000_000, "bytes of memory that ClickHouse may use for one query")
     api_max_stacks: int = setting(2_000_000, "different stacks that one graph may be made of")
     api_max_nodes: int = setting(200_000, "nodes that one answer may have (max_nodes of a tree)")

@@ -21,6 +21,7 @@ MERGED = (
     f" quantilesDDMergeState({QUANTILES})(cpu_), quantilesDDMergeState({QUANTILES})(duration_)"
 )
 """SUMS of several rows."""
+_RECENT_SUMS = ("thread_cpu_ns", "requests", "measured", "request_cpu_ns", "request_duration_ns")
 _NO_SAMPLES = "toInt64(0) AS c, toInt64(0) AS v, toFloat64(0) AS sq, toFloat64(0) AS longest"
 _NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS measured_, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
     quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS cpu_,
@@ -81,6 +82,15 @@ def requests_from(where: str, intervals: str) -> str:
     `where`: WHERE ... of rows of `entry_spans`, `intervals`: of `activity`.
     """
     return _REQUESTS.format(where=where, intervals=intervals)
+
+
+def of_recent(at: str, where: str) -> str:
+    """What was summed up as it was stored, without samples. `where`: WHERE ... of rows of `recent_operations`."""
+    sums = ", ".join(f"toUInt64({column}) AS {SUMS[column]}" for column in _RECENT_SUMS)
+    return (
+        f"\nSELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {at} AS at_, {_NO_SAMPLES},"
+        f" {sums}, cpu AS cpu_, duration AS duration_ FROM recent_operations {where}"
+    )
 
 
 def of_rollups(table: str, at: str, where: str) -> str:

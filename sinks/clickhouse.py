@@ -127,7 +127,7 @@ class ClickHouseSink:
             note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster)
             self._insert("batches", [stored_batches.table([m.batch for m in new_samples], name)], name)
         if new_activity := self._not_stored(activity, message_range):
-            self._insert("spans", [m.spans for m in new_activity])
+            self._insert("spans", [m.spans for m in new_activity], name)
             self._insert("activity", [m.intervals for m in new_activity], name)
             intervals, spans = (m.intervals for m in new_activity), (m.spans for m in new_activity)
             note_requests(self._clients.get(), intervals, spans, self._noted_hours, self._cluster)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
+from icestream.recent_operations import RECENT_DAYS
 from icestream.rollups import LEVELS, OPERATION_LEVELS
 from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, database_of_rows, delete_from, on_cluster
 from sinks.migrate import MigrationError, cluster_of_tables
@@ -97,6 +98,7 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     kept = tables.kept_days("activity") if days is None else days
     for table in _OF_ACTIVITY:  # which a migration may just have made
         tables.drop_after(table, "day", kept + 2 if kept else 0)
+    tables.drop_after("recent_operations", "start_time", min(kept or RECENT_DAYS, RECENT_DAYS))
     samples = sample_days(client, tables.cluster)
     tables.drop_after("samples", "time", 0)
     all_days = (samples, *of_unit.values())

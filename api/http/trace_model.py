@@ -35,6 +35,10 @@ class ListedTrace(Trace):
 class Traces(Answer):
     traces: list[ListedTrace]
     next: str | None
+    complete_above_ns: int | None = Field(
+        description="Requests that used no more CPU than this in any minute of an operation, or were stored in parts,"
+        " may be missing; null: none is"
+    )
     thinned_until: str | None = Field(description="Until then, light requests may be missing; null: none are")
 
 
@@ -99,6 +103,7 @@ _TRACE = {"trace_id": _TRACE_ID, "operation": "POST /checkout", "service": "chec
 TRACES_EXAMPLE = {
     "traces": [{**_TRACE, "start_unix_nano": 1769860800000000000, "duration_ns": 500000000}],
     "next": "WyJjcHUiLDE3Njk4NjA4MDBd",
+    "complete_above_ns": 12000000,
     "thinned_until": "2026-01-29T00:00:00.000Z",
 }
 TRACE_CPU_EXAMPLE = {

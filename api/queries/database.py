@@ -47,6 +47,8 @@ class Database:
 
     def __init__(self, clients: Clients, settings: ApiSettings) -> None:
         self._clients = clients
+        self.exact_requests = settings.api_exact_requests
+        """Of how many requests rows are read (api/queries/recent.py)."""
         # This becomes SQL text, so it may contain nothing but our own numbers.
         self._limits = (
             f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from api.queries.conditions import Conditions, add_matchers, add_span_times, add_time, add_value_matcher
 from api.queries.confidence import SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
+from api.queries.heavy_candidates import read_candidates
 from api.queries.sample_operations import split_matchers
 from api.queries.sample_period import read_periods
 from api.queries.sample_spans import add_span_matchers, series_matchers
@@ -13,6 +16,12 @@ from api.queries.selection import Selection
 from api.queries.thinned import add_kept
 
 _CPU_COLUMNS = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
+_SELECTED = (
+    "toString(argMax(of.service, (of.cpu, of.service))) AS heaviest, sum(of.sampled_cpu) AS sampled_cpu,"
+    " sum(of.samples) AS samples, sum(of.squares) AS squares, max(of.longest_period) AS longest_period"
+)
+_SELECTED_COLUMNS = ("heaviest", "sampled_cpu", "samples", "squares", "longest_period")
+"""What `_Selected` is made of, from `_select_cpu_by_service`."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,14 @@ class _Request:
     duration_ns: int | None = None
 
 
+@dataclass(frozen=True)
+class HeaviestTraces:
+    traces: list[dict[str, Any]]
+    """As the API gives them."""
+    complete_above_ns: int | None
+    """Of `Candidates`; None: all requests were compared."""
+
+
 def read_heaviest_traces(
     database: Database,
     selection: Selection,
@@ -58,8 +75,8 @@ def read_heaviest_traces(
     last: LastTrace | None,
     limit: int,
     only_kept: bool = False,
-) -> list[dict[str, Any]]:
-    """At most `limit` traces as the API gives them, behind `last`; those with the most `order` come first.
+) -> HeaviestTraces:
+    """At most `limit` traces, behind `last`; those with the most `order` come first.
 
     `order` is cpu_ns, thread_cpu_ns or sampled_cpu_ns. `only_kept`: of thinned days, without those that have lost rows:
     a few samples would make them look heavy. Raises ApiError.
@@ -69,16 +86,21 @@ def read_heaviest_traces(
     if last is not None:
         bound = f"({conditions.bind(last.value, 'Int64')}, {conditions.bind_trace_id(last.trace_id)})"
         having.append(f"({order}, trace_id) < {bound}")
-    by_service = _select_cpu_by_service(selection, conditions.parameters, only_kept=only_kept)
+    candidates = None if only_kept else read_candidates(database, selection, order, limit, is_first_page=last is None)
+    chosen = None if candidates is None else candidates.trace_ids
+    by_service = _select_cpu_by_service(selection, conditions.parameters, chosen, only_kept)
+    # Of few traces, all is read at once.
+    more, columns = ("", "") if chosen is None else (f", {_SELECTED}", f", {', '.join(_SELECTED_COLUMNS)}")
     answer = database.table(
-        f"SELECT lower(hex(trace_id)) AS id, {', '.join(_CPU_COLUMNS)} FROM (SELECT trace_id, sum(cpu) AS cpu_ns,"
-        f" sum(thread_cpu) AS thread_cpu_ns, sum(sampled_cpu) AS sampled_cpu_ns FROM ({by_service}) GROUP BY trace_id"
+        f"SELECT lower(hex(trace_id)) AS id, {', '.join(_CPU_COLUMNS)}{columns} FROM (SELECT trace_id,"
+        " sum(of.cpu) AS cpu_ns, sum(of.thread_cpu) AS thread_cpu_ns, sum(of.sampled_cpu) AS sampled_cpu_ns"
+        f"{more} FROM ({by_service}) AS of GROUP BY trace_id"
         f" HAVING {' AND '.join(having)} ORDER BY {order} DESC, trace_id DESC LIMIT {int(limit)})"
         f" ORDER BY {order} DESC, id DESC",
         conditions.parameters,
     )
     ids = texts(answer["id"])
-    selected = _read_selected(database, selection, ids)
+    selected = _selected(answer) if columns else _read_selected(database, selection, ids)
     requests = _read_requests(database, selection, ids)
     unsampled = sorted({each.service for each in selected.values() if not each.sampled.longest_period})
     periods = read_periods(database, selection.profile_type, unsampled, selection.time_range)
@@ -89,7 +111,7 @@ def read_heaviest_traces(
         of_samples = here.sampled.as_json(periods.get(here.service, 0.0), selection.profile_type)
         about = {"trace_id": trace_id} | vars(request) | {"service": request.service or here.service}
         traces.append(about | of_samples | dict(zip(_CPU_COLUMNS, times, strict=True)))
-    return traces
+    return HeaviestTraces(traces, None if candidates is None else candidates.complete_above_ns)
 
 
 def _select_cpu_by_service(
@@ -136,11 +158,12 @@ def _read_selected(database: Database, selection: Selection, trace_ids: list[str
     parameters: dict[str, Any] = {}
     by_service = _select_cpu_by_service(selection, parameters, trace_ids)
     answer = database.table(
-        "SELECT lower(hex(trace_id)) AS id, toString(argMax(service, (cpu, service))) AS heaviest,"
-        " sum(of.sampled_cpu) AS sampled_cpu, sum(of.samples) AS samples, sum(of.squares) AS squares,"
-        f" max(of.longest_period) AS longest_period FROM ({by_service}) AS of GROUP BY trace_id",
-        parameters,
+        f"SELECT lower(hex(trace_id)) AS id, {_SELECTED} FROM ({by_service}) AS of GROUP BY trace_id", parameters
     )
+    return _selected(answer)
+
+
+def _selected(answer: pa.Table) -> dict[str, _Selected]:
     rows = map(_Selected, texts(answer["heaviest"]), sampled_rows(answer))
     return dict(zip(texts(answer["id"]), rows, strict=True))
 
@@ -149,22 +172,39 @@ def _read_requests(database: Database, selection: Selection, trace_ids: list[str
     """Each trace as its root span tells it, or its first span if the root is not stored, or else its activity."""
     if not trace_ids:
         return {}
+    found = _read_spans(database, trace_ids)
+    others = [trace_id for trace_id in trace_ids if trace_id not in found]
+    return found | _read_activity(database, selection, others) if others else found
+
+
+def _read_spans(database: Database, trace_ids: list[str]) -> dict[str, _Request]:
     spans = Conditions()
     spans.add(f"trace_id IN {spans.bind_trace_ids(trace_ids)}")
-    activity = Conditions([*spans.expressions], spans.parameters)
-    add_span_times(activity, [selection.time_range])
-    best = "(rank, start)"
+    best = "(parent_span_id != toFixedString('', 8), start)"
     answer = database.table(
-        f"SELECT lower(hex(trace_id)) AS id, argMin(name, {best}) AS operation, argMin(called, {best}) AS root_service,"
-        f" argMin(start, {best}) AS start_unix_nano, argMin(duration, {best}) AS request_ns"
-        " FROM (SELECT trace_id, name, toString(service) AS called, toUnixTimestamp64Nano(start_time) AS start,"
-        " greatest(toUnixTimestamp64Nano(end_time) - start, 0) AS duration,"
-        f" parent_span_id != toFixedString('', 8) AS rank FROM spans {spans.where} UNION ALL"
-        " SELECT trace_id, '', '', toUnixTimestamp64Nano(min(start_time)) AS first,"
-        " max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns)) - first, 2"
-        f" FROM activity {activity.where} GROUP BY trace_id) GROUP BY trace_id",
+        f"SELECT lower(hex(trace_id)) AS id, argMin(name, {best}) AS operation,"
+        f" argMin(toString(service), {best}) AS root_service, argMin(start, {best}) AS start_unix_nano,"
+        f" argMin(duration, {best}) AS request_ns"
+        " FROM (SELECT trace_id, name, service, parent_span_id, toUnixTimestamp64Nano(start_time) AS start,"
+        f" greatest(toUnixTimestamp64Nano(end_time) - start, 0) AS duration FROM spans {spans.where})"
+        " GROUP BY trace_id",
         spans.parameters,
     )
-    names = (texts(answer[name]) for name in ("operation", "root_service"))
+    columns = [texts(answer[name]) for name in ("id", "operation", "root_service")]
     times = (answer[name].to_pylist() for name in ("start_unix_nano", "request_ns"))
-    return {trace_id: _Request(*row) for trace_id, *row in zip(texts(answer["id"]), *names, *times, strict=True)}
+    return {trace_id: _Request(*row) for trace_id, *row in zip(*columns, *times, strict=True)}
+
+
+def _read_activity(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Request]:
+    activity = Conditions()
+    activity.add(f"trace_id IN {activity.bind_trace_ids(trace_ids)}")
+    add_span_times(activity, [selection.time_range])
+    answer = database.table(
+        "SELECT lower(hex(trace_id)) AS id, toUnixTimestamp64Nano(min(start_time)) AS start_unix_nano,"
+        " max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns)) - start_unix_nano AS request_ns"
+        f" FROM activity {activity.where} GROUP BY trace_id",
+        activity.parameters,
+    )
+    times = (answer[name].to_pylist() for name in ("start_unix_nano", "request_ns"))
+    rows = zip(texts(answer["id"]), *times, strict=True)
+    return {trace_id: _Request(start_unix_nano=start, duration_ns=length) for trace_id, start, length in rows}

@@ -12,6 +12,7 @@ from api.queries.any_operations import OPERATION_TABLES, any_operations
 from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
+from api.queries.recent import OF_REQUESTS, are_many, are_stored, in_minutes, recent_conditions, were_replaced
 from api.queries.rollups import Plan, make_plan
 from api.queries.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection import Selection
@@ -51,6 +52,10 @@ class Operations:
     """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it."""
     rollups: list[dict[str, Any]]
     """What was read of the time range from rollups, for people."""
+    time_range: TimeRange
+    """That of these numbers: in whole minutes, if rows were too many to read."""
+    sampled_until: int | None
+    """When samples end, in Unix nanoseconds, if the rest was read from `recent_operations`."""
 
     @property
     def matching(self) -> list[dict[str, Any]]:
@@ -62,30 +67,50 @@ class Operations:
         return [row for row in self.all if not row["operation"]]
 
 
+@dataclass(frozen=True)
+class _Plans:
+    """What is read of a time range, and of the period before it."""
+
+    now: Plan
+    before: Plan
+    time_range: TimeRange
+    time_range_before: TimeRange
+
+    @property
+    def gaps(self) -> list[TimeRange]:
+        """What is not read from rollups, in order."""
+        return _joined([*self.before.samples, *self.now.samples])
+
+
 def read_operations(database: Database, selection: Selection) -> Operations:
     """The operations of the services that match, in any order. Raises ApiError.
 
-    A request counts when it began, samples and intervals in their own time. Columns that begin with `previous_` are
-    about the period of the same length just before the time range.
+    A request counts when it began, samples and intervals in their own time. Where there are too many requests to read
+    their rows, all is of whole minutes, and what has no rollups yet is without samples. Columns that begin with
+    `previous_` are about the period of the same length just before the time range.
     """
     of_operation, of_service = split_operation(selection.matchers)
-    time_range = selection.time_range
-    length = time_range.end_unix_nano - time_range.start_unix_nano
-    before = TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
-    levels, finer = (OPERATION_DAYS, OPERATION_HOURS), (OPERATION_MINUTES,)
-    now_plan, before_plan = (make_plan(database, each, levels, finer=finer) for each in (time_range, before))
+    plans = _plan(database, selection.time_range)
+    recent = _plan_recent(database, selection.time_range) if _are_many(database, plans) else None
+    if recent:
+        plans = recent
     conditions = Conditions()
     parts = []
-    for plan, each, at in ((now_plan, time_range, "1"), (before_plan, before, "0")):
+    for plan, each, at in ((plans.now, plans.time_range, "1"), (plans.before, plans.time_range_before, "0")):
         of_period = Selection(selection.profile_type, tuple(of_service), each)
         for part in plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
             parts.append(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where))
-    gaps = _joined([*before_plan.samples, *now_plan.samples])
-    if gaps and any_operations(database, gaps):
-        parts += _of_rows(database, selection, of_service, now_plan, gaps, conditions)
+    if recent and plans.gaps:
+        minutes = recent_conditions([*plans.before.samples, *plans.now.samples], [OF_REQUESTS], conditions.parameters)
+        add_matchers(minutes, of_service)
+        start = conditions.bind(plans.time_range.start_unix_nano // 10**9, "UInt32")
+        parts.append(operation_sums.of_recent(f"start_time >= toDateTime({start}, 'UTC')", minutes.where))
+    elif plans.gaps and any_operations(database, plans.gaps):
+        parts += _of_rows(database, selection, of_service, plans, conditions)
+    sampled_until = plans.gaps[0].start_unix_nano if recent and plans.gaps else None
     if not parts:
-        return Operations([], now_plan.as_json())
+        return Operations([], plans.now.as_json(), plans.time_range, sampled_until)
     matches = Conditions(parameters=conditions.parameters)
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
@@ -95,19 +120,43 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
     rows = _rows(answer, selection.profile_type)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
-    return Operations([row for row in rows if row["service"] in traced], now_plan.as_json())
+    of_traced = [row for row in rows if row["service"] in traced]
+    return Operations(of_traced, plans.now.as_json(), plans.time_range, sampled_until)
+
+
+def _plan(database: Database, time_range: TimeRange, rounded: bool = False) -> _Plans:
+    """`rounded`: to whole minutes, which are then read from rollups wherever these are built."""
+    length = time_range.end_unix_nano - time_range.start_unix_nano
+    before = TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
+    levels, finer = (OPERATION_DAYS, OPERATION_HOURS), (OPERATION_MINUTES,)
+    now_plan, before_plan = (
+        make_plan(database, each, levels, finer=finer, rounded=rounded) for each in (time_range, before)
+    )
+    return _Plans(now_plan, before_plan, time_range, before)
+
+
+def _are_many(database: Database, plans: _Plans) -> bool:
+    return bool(plans.gaps) and are_many(database, plans.gaps)
+
+
+def _plan_recent(database: Database, time_range: TimeRange) -> _Plans | None:
+    """What to read where rows are too many; the gaps of these plans are read from `recent_operations`. None if it does
+    not have all of these, or has rows that a job has replaced."""
+    plans = _plan(database, in_minutes(time_range), rounded=True)
+    if plans.gaps and (not are_stored(database, plans.gaps) or were_replaced(database, plans.gaps)):
+        return None
+    return plans
 
 
 def _of_rows(
     database: Database,
     selection: Selection,
     of_service: list[Matcher],
-    now: Plan,
-    gaps: Sequence[TimeRange],
+    plans: _Plans,
     conditions: Conditions,
 ) -> list[str]:
-    """Returns SELECTs of what plans do not read from rollups (`gaps`); parameters are added. Raises ApiError."""
-    parameters = conditions.parameters
+    """Returns SELECTs of what plans do not read from rollups; parameters are added. Raises ApiError."""
+    gaps, parameters = plans.gaps, conditions.parameters
     start = conditions.bind(selection.time_range.start_unix_nano // 10**6, "Int64")
     from_start = f">= fromUnixTimestamp64Milli({start}, 'UTC')"
     of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
@@ -115,8 +164,8 @@ def _of_rows(
     spans = select_span_operations(samples, gaps, of_service)
     began = request_conditions(parameters, of_service, gaps).where
     intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
-    if now.samples:
-        ended = until_ended(database, [], now.samples)
+    if plans.now.samples:
+        ended = until_ended(database, [], plans.now.samples)
         intervals = request_intervals(parameters, began if of_service else "", ended).where
     requests = operation_sums.requests_from(began, intervals)
     return [

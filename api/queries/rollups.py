@@ -100,11 +100,13 @@ def make_plan(
     levels: Sequence[Level],
     coarser: Sequence[Level] = (),
     finer: Sequence[Level] = (),
+    rounded: bool = False,
 ) -> Plan:
     """`levels`: those that can answer the query, the best one first; `coarser`, `finer`: others, which it reads only
-    where samples may be gone, the finer ones first. Raises ApiError."""
+    where samples may be gone, the finer ones first; `rounded`: the finer ones also where samples are there. Raises
+    ApiError."""
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
-    if not _may_have_buckets(database, time_range, levels, coarser):
+    if not rounded and not _may_have_buckets(database, time_range, levels, coarser):
         return Plan([], [time_range])
     found = _read_buckets(database, time_range, (*levels, *coarser, *finer))
     taken: dict[Level, list[Bucket]] = {}
@@ -116,7 +118,8 @@ def make_plan(
         usable = [
             each
             for each in found[level]
-            if each.final and (level.bucket_s < DAY_S or each.start_unix_nano // (DAY_S * _S) not in days)
+            if (each.final or (rounded and level in finer))
+            and (level.bucket_s < DAY_S or each.start_unix_nano // (DAY_S * _S) not in days)
         ]
         widened, gaps = _take(usable, gaps, whole=False)
         taken[level] = sorted(taken[level] + widened, key=lambda each: each.start_unix_nano)

@@ -21,7 +21,7 @@ def draw_operations(answer: dict[str, Any]) -> str:
     if not rows:
         return "no operations in this time; they show up if their service uses icestream.tracing"
     more = [f"{answer['count'] - len(answer['operations'])} more"] if answer["next"] is not None else []
-    return "\n".join([*table(_HEAD, rows, 12), *more])
+    return "\n".join([*table(_HEAD, rows, 12), *more, *_sampled_line(answer)])
 
 
 def draw_slow(answer: dict[str, Any]) -> str:
@@ -43,6 +43,14 @@ def draw_slow(answer: dict[str, Any]) -> str:
     ]  # fmt: skip
     names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)", "module")
     return "\n".join([*head, *thinned_line(answer), *table(names, rows, 4)])
+
+
+def _sampled_line(answer: dict[str, Any]) -> list[str]:
+    """That of very many requests, the last ones have no samples yet."""
+    until = answer.get("sampled_until")  # earlier versions of the API do not say it
+    if until is None:
+        return []
+    return [f"sampled CPU is counted until {until}; later, percentiles of CPU are of parts of requests"]
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

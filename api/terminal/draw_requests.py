@@ -19,7 +19,15 @@ def draw_traces(traces: dict[str, Any]) -> str:
         return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
     heads = (*_HEADS, "start", "duration")
     listed = table((*heads, "trace", "service", "operation"), rows, len(heads))
-    return "\n".join([*listed, *thinned_line(traces)])
+    return "\n".join([*listed, *_missing_line(traces), *thinned_line(traces)])
+
+
+def _missing_line(traces: dict[str, Any]) -> list[str]:
+    """That of very many requests, lighter ones may be missing."""
+    above = traces.get("complete_above_ns")  # earlier versions of the API do not say it
+    if above is None:
+        return []
+    return [f"of so many requests, those may be missing that used at most {amount(above)} in each minute"]
 
 
 def thinned_line(answer: dict[str, Any]) -> list[str]:

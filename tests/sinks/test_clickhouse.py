@@ -128,7 +128,7 @@ def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lo
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
 
 
-@pytest.mark.parametrize("late", ["samples", "activity", "batches"])
+@pytest.mark.parametrize("late", ["samples", "spans", "activity", "batches"])
 def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_again(
     clients: Clients, client: Client, late: str
 ) -> None:
@@ -145,6 +145,11 @@ def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_a
     for topic, messages in ((SAMPLES, decoded(1, 2)), (ACTIVITY, [tables(ACTIVITY, activity_batch(1))])):
         ClickHouseSink(clients).write(make_range(topic, messages, retried=True))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
+    sums = "SELECT profile_type != '', sum(traces), sum(requests), sum(thread_cpu_ns) FROM recent_operations"
+    of_minutes = f"{sums} WHERE minutes = {{minutes:UInt8}} GROUP BY 1 ORDER BY 1"
+    for minutes in (1, 10):
+        rows = client.query(of_minutes, parameters={"minutes": minutes}).result_rows
+        assert rows == [(False, 1, 1, 2_700_000), (True, 2, 0, 0)]
 
 
 def test_rows_of_many_days_are_inserted_in_blocks_of_few_each_once(

@@ -202,6 +202,7 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     client.command("ALTER TABLE kept_traces REMOVE TTL")  # as a migration makes it where tables have been for long
     retention.set_retention(client, None)
     assert ttl("kept_traces") == "toDateTime(day) + toIntervalDay(16)"
+    assert ttl("recent_operations") == "toDateTime(start_time) + toIntervalDay(3)"
     retention.set_retention(clients.get(), 5)
     assert ttl("batches").endswith("toIntervalDay(8)")
     assert ttl("service_stack_hours").endswith("toIntervalDay(182)")
@@ -224,6 +225,7 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     ]
     retention.set_retention(clients.get(), 0, RollupDays(0, 0, 0))
     assert {ttl(table) for table in ("samples", "nodes", "batches", "spans", "rollup_builds")} == {""}
+    assert ttl("recent_operations").endswith("toIntervalDay(3)")
     assert retention.sample_days(client) == 0
     for days in (-1, 10**6):
         with pytest.raises(MigrationError, match="retention"):
@@ -262,7 +264,7 @@ def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clien
         .result_rows
     )
     assert {name for (name,) in rows} == {
-        "samples", "trace_samples", "activity", "batches", "dead_letters", "series_seen",
+        "samples", "trace_samples", "activity", "batches", "dead_letters", "series_seen", "recent_operations",
     }  # fmt: skip
     with pytest.raises(MigrationError, match="insert tokens"):
         retention.remember_inserts(clients.get(), 10)

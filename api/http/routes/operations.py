@@ -14,6 +14,7 @@ from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
 from api.queries.operations import read_operations, without_other_labels
 from api.queries.selection import Selection
+from icestream.times import format_unix_nano
 
 router = APIRouter(tags=["operations of services"])
 
@@ -62,6 +63,9 @@ class OperationsAnswer(SelectionAnswer):
     next: int | None
     total: int
     samples: int
+    sampled_until: str | None = Field(
+        description="Later, sampled CPU is not counted, and percentiles of CPU are of parts of requests; null: all is"
+    )
 
 
 class Order(StrEnum):
@@ -115,6 +119,7 @@ _EXAMPLE = {
     "next": 100,
     "total": 60000000000,
     "samples": 1140,
+    "sampled_until": "2026-01-31T12:10:00.000Z",
 }  # fmt: skip
 
 
@@ -138,6 +143,9 @@ def operations(
     """Lists the operations of services, and for each of these services what belongs to no operation: together they are
     all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
 
+    Where there are very many requests, the time range is taken in whole minutes, and `sampled_until` is a time: later,
+    sampled CPU is not counted, and the CPU of a request in percentiles is that of the parts in which it was stored.
+
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """
     selection.check_operations()
@@ -146,7 +154,7 @@ def operations(
         kept, skipped = without_other_labels(selection.matchers)
         selection = replace(selection, matchers=kept)
     found = read_operations(state.database, selection)
-    seconds = (selection.time_range.end_unix_nano - selection.time_range.start_unix_nano) / 1e9
+    seconds = (found.time_range.end_unix_nano - found.time_range.start_unix_nano) / 1e9
     totals: dict[str, int] = {}
     for row in found.all:
         totals[row["service"]] = totals.get(row["service"], 0) + row["sampled_cpu_ns"]
@@ -158,6 +166,7 @@ def operations(
     following = offset + limit if offset + limit < len(rows) else None
     return json_response(
         selection.as_json()
+        | found.time_range.as_json()
         | {
             "rollups": found.rollups,
             "skipped_labels": skipped,
@@ -165,6 +174,7 @@ def operations(
             "count": len(rows),
             "unattributed": [_members(row, Unattributed) for row in found.unattributed],
             "next": following,
+            "sampled_until": None if found.sampled_until is None else format_unix_nano(found.sampled_until),
         }
         | {name: sum(row[column] for row in found.all if row["matches"]) for name, column in _TOTALS.items()}
     )

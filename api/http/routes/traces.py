@@ -50,6 +50,9 @@ def traces(
 
     `next` is null on the last page. Before `thinned_until`, only those requests are listed that are still whole: the
     heaviest and the slowest ones of each operation, and one in a hundred.
+
+    Where there are very many requests, `complete_above_ns` is a number: a request that used no more CPU than this in
+    any minute of one operation may be missing. The CPU of those that are listed is exact.
     """
     column = f"{order.value}_ns"
     last = None
@@ -58,9 +61,10 @@ def traces(
         selection = replace(selection, time_range=time_range)
     min_cpu = MinCpu(min_cpu_ns, min_thread_cpu_ns, min_sampled_cpu_ns)
     until = thinned_until(state.database, selection.time_range, selection.matchers)
-    rows = read_heaviest_traces(state.database, selection, column, min_cpu, last, limit + 1, until is not None)
-    page = rows[:limit]
+    found = read_heaviest_traces(state.database, selection, column, min_cpu, last, limit + 1, until is not None)
+    page = found.traces[:limit]
     next_page = None
-    if len(rows) > limit:
+    if len(found.traces) > limit:
         next_page = encode_cursor(order, selection.time_range, LastTrace(page[-1][column], page[-1]["trace_id"]))
-    return json_response({"traces": page, "next": next_page} | thinned_json(until))
+    above = {"complete_above_ns": found.complete_above_ns}
+    return json_response({"traces": page, "next": next_page} | above | thinned_json(until))

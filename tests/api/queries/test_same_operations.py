@@ -94,7 +94,7 @@ def check(requests: RenamedRequests, selection: Selection) -> None:
     for operation in (requests.random.choice(OPERATIONS), requests.random.choice(SPAN_NAMES), ""):
         of_one = replace(selection, matchers=(*selection.matchers, Matcher("operation", "=", operation)))
         assert read_selected_stacks(requests.database, of_one, 100).total == of_operation[operation]
-    traces = read_heaviest_traces(requests.database, selection, "sampled_cpu_ns", MinCpu(), None, 1000)
+    traces = read_heaviest_traces(requests.database, selection, "sampled_cpu_ns", MinCpu(), None, 1000).traces
     with_operation = replace(selection, matchers=(*selection.matchers, Matcher("operation", "!=", "")))
     of_traces = requests.sums(with_operation, traced=True)
     assert sum(trace["sampled_cpu_ns"] for trace in traces) == of_traces.total()

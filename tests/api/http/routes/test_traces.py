@@ -83,6 +83,7 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
              "sampled_cpu_high_ns": ANY, "samples": 4, "start_unix_nano": ANY, "duration_ns": ANY},
         ],
         "next": None,
+        "complete_above_ns": None,
         "thinned_until": None,
     }  # fmt: skip
     assert interval_ms(answer["traces"][1]) == pytest.approx((10.9, 102.4), rel=0.02)  # Garwood's of 4 samples

@@ -1,0 +1,155 @@
+"""What questions about the last hour cost where rows are too many to read, and what the sums for them cost.
+
+    python -m benchmarks.recent_requests [--requests 36000000] [--block 500000]
+
+An hour of requests until now, of 20 services with 50 operations each: CPU and durations are log-normal (5 ms and
+20 ms), a request has an interval of CPU and a span, and is sampled at 19 Hz. They are stored in blocks in the order of
+time, as by a sink. `insert_cpu_s` is of the first million requests, with the views and without them (`plain`), with all
+merges. Lists are read by rows (`rows`, without a limit of requests) and as the API does (`sums`). Prints one JSON
+object.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+
+from api.errors import ApiError
+from api.queries.database import Database
+from api.queries.heaviest_traces import MinCpu, read_heaviest_traces
+from api.queries.operations import read_operations
+from api.queries.selection import Selection
+from api.queries.time_range import TimeRange
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients
+from icestream.topics import DEFAULT_PROFILE_TYPE
+from sinks.migrate import migrate
+
+SERVICES, OPERATIONS = 20, 50
+_SAMPLE_NS = 10**9 // 19
+_VIEWS = ("recent_intervals_view", "recent_requests_view", "recent_samples_view")
+_COMPARED = 1_000_000
+_TABLES = ("activity", "spans", "entry_spans", "span_operations", "samples", "trace_samples", "recent_operations")
+_TIMES = 5
+# Of each request: IDs, start, CPU, duration and source.
+_REQUESTS = f"""
+SELECT number, toFixedString(MD5(toString(number)), 16) AS trace,
+    toFixedString(substring(MD5(concat('entry', toString(number))), 1, 8), 8) AS entry,
+    concat('service-', toString(number % {SERVICES})) AS of,
+    concat('host-', toString(cityHash64(number) % 1000)) AS host,
+    concat('GET /', toString(intDiv(number, {SERVICES}) % {OPERATIONS})) AS op,
+    fromUnixTimestamp64Nano({{start:Int64}} + toInt64(number * 3600 / {{requests:UInt64}} * 1e9), 'UTC') AS began,
+    toUInt64(5e6 * exp(randNormal(0, 1, number))) AS cpu,
+    toUInt64(cpu * (1 + 3 * exp(randNormal(0, 1, number + 1)))) AS lasted
+FROM numbers({{first:UInt64}}, {{count:UInt64}})"""
+_ROWS = {
+    "spans (trace_id, span_id, name, operation, service, host_id, start_time, end_time)":
+        "SELECT trace, entry, op, op, of, host, began, began + toIntervalNanosecond(lasted) FROM made",
+    "activity (trace_id, span_id, host_id, service, pid, tid, start_time, duration_ns, thread_cpu_ns, operation,"
+    " entry_span_id)":
+        "SELECT trace, entry, host, of, number % 16, number % 64, began, cpu, cpu, op, entry FROM made",
+    "samples (time, profile_type, service, host_id, series_id, pid, tid, trace_id, span_id, stack_id, count, value)":
+        f"SELECT began, '{DEFAULT_PROFILE_TYPE}', of, host, cityHash64(of, host), number % 16, number % 64, trace,"
+        f" entry, number % 5000, 1, {_SAMPLE_NS} FROM made WHERE cityHash64(number, 'sampled') % {_SAMPLE_NS} < cpu",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hour:
+    start_unix_nano: int
+    requests: int
+
+    def fill(self, client: Client, until: int, block: int) -> float:
+        """Stores the requests before this number, and returns the CPU seconds of the inserts, without merges."""
+        used = 0.0
+        for first in range(0, until, block):
+            parameters = {"start": self.start_unix_nano, "requests": self.requests, "first": first, "count": block}
+            client.command(f"CREATE OR REPLACE TABLE made ENGINE = Memory AS {_REQUESTS}", parameters=parameters)
+            begun = time.process_time()
+            for table, rows in _ROWS.items():
+                client.command(f"INSERT INTO {table} {rows}")
+            used += time.process_time() - begun
+        client.command("DROP TABLE made")
+        return used
+
+
+def insert_cpu_s(hour: Hour, block: int, views: bool) -> float:
+    """CPU seconds of the first requests of an hour, with all merges."""
+    with tempfile.TemporaryDirectory() as folder:
+        clients = Clients(f"chdb://{folder}/db")
+        client = clients.get()
+        migrate(client)
+        for view in () if views else _VIEWS:
+            client.command(f"DROP VIEW {view}")
+        client.command("SYSTEM STOP MERGES")
+        used = hour.fill(client, min(_COMPARED, hour.requests), block)
+        client.command("SYSTEM START MERGES")
+        begun = time.process_time()
+        for table in _TABLES:
+            client.command(f"OPTIMIZE TABLE {table} FINAL")
+        used += time.process_time() - begun
+        clients.discard()
+    return round(used, 2)
+
+
+def measure(clients: Clients, until_unix_nano: int) -> dict[str, Any]:
+    """Milliseconds of lists of the last hour and day, warm, by rows and as the API does."""
+
+    def last(hours: int) -> Selection:
+        return Selection(DEFAULT_PROFILE_TYPE, (), TimeRange(until_unix_nano - hours * 3600 * 10**9, until_unix_nano))
+
+    of_rows = Database(clients, ApiSettings(api_exact_requests=10**12))
+    of_sums = Database(clients, ApiSettings())
+    took: dict[str, Any] = {}
+    for name, database in (("sums", of_sums), ("rows", of_rows)):
+        took[f"traces_{name}_ms"] = _ms(
+            lambda of=database: read_heaviest_traces(of, last(1), "cpu_ns", MinCpu(), None, 51)  # type: ignore[misc]
+        )
+        took[f"operations_{name}_ms"] = _ms(lambda of=database: read_operations(of, last(24)))  # type: ignore[misc]
+    return took
+
+
+def _ms(ask: Callable[[], object]) -> float | str:
+    times = []
+    for _ in range(_TIMES + 1):
+        begun = time.monotonic()
+        try:
+            ask()
+        except ApiError as error:
+            return error.message
+        times.append(time.monotonic() - begun)
+    return round(1000 * median(times[1:]), 1)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=36_000_000, help="of the hour; default: 36,000,000")
+    parser.add_argument("--block", type=int, default=500_000, help="requests stored together; default: 500,000")
+    args = parser.parse_args(argv)
+    hour = Hour(time.time_ns() - 3600 * 10**9, args.requests)
+    answer: dict[str, Any] = {"requests": args.requests}
+    for name, views in (("insert_cpu_s", True), ("insert_cpu_s_plain", False)):
+        answer[name] = insert_cpu_s(hour, args.block, views)
+    with tempfile.TemporaryDirectory() as folder:
+        clients = Clients(f"chdb://{folder}/db")
+        client = clients.get()
+        migrate(client)
+        hour.fill(client, args.requests, args.block)
+        answer |= measure(clients, hour.start_unix_nano + 3600 * 10**9)
+        sizes = "SELECT table, sum(bytes_on_disk), count() FROM system.parts WHERE active GROUP BY table"
+        stored = {str(table): (int(size), int(parts)) for table, size, parts in client.query(sizes).result_rows}
+        answer |= {"bytes_and_parts": {table: stored[table] for table in _TABLES if table in stored}}
+        clients.discard()
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

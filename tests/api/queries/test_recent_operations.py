@@ -1,0 +1,99 @@
+"""The operations of the last hours from what was summed up as rows were stored, where these are too many to read."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from api.queries.database import Database
+from api.queries.operations import read_operations
+from api.queries.selection import Selection
+from api.terminal.draw_operations import draw_operations
+from icestream.clickhouse import Clients
+from icestream.recent_operations import RECENT_DAYS
+from sinks.rollup_changes import insert_settings, note_work_sql
+from sinks.rollups import Rollups
+from tests.api.conftest import Api
+from tests.api.queries.recent_store import SELECTORS, RecentStore
+from tests.api.queries.request_store import in_order
+from tests.api.queries.rollup_store import DAY, HOUR
+
+SAMPLED = ("sampled_cpu_ns", "sampled_cpu_low_ns", "sampled_cpu_high_ns", "previous_sampled_cpu_ns", "samples")
+
+
+@pytest.fixture
+def store(engine: str, database: str, request: pytest.FixtureRequest) -> RecentStore:
+    return RecentStore(Clients(engine, database=database), getattr(request, "param", 0))
+
+
+def read(database: Database, selection: Selection) -> list[dict[str, Any]]:
+    return in_order(read_operations(database, selection).all)
+
+
+def without_samples(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in SAMPLED} for row in rows]
+
+
+@pytest.mark.parametrize("store", range(3), indirect=True)
+def test_what_is_of_requests_is_as_if_rows_were_read(store: RecentStore) -> None:
+    for _ in range(3):
+        store.store(store.requests(100))
+    for first, last in ((0, 60), (20, 40), (13, 47), (30, 31)):
+        selection = store.selection(store.random.choice(SELECTORS), 60 * first, 60 * last)
+        answer = read_operations(store.of_sums, selection)
+        assert answer.sampled_until is not None
+        exact = read(store.of_rows, selection)
+        assert without_samples(in_order(answer.all)) == without_samples(exact)
+        assert sum(row["samples"] for row in exact) > sum(row["samples"] for row in answer.all) == 0
+
+
+def test_what_has_rollups_is_read_from_them_to_the_minute(store: RecentStore) -> None:
+    store.store(store.requests(300, seconds=2 * HOUR))
+    rollups = Rollups(store.clients, operations_s=1e6)
+    rollups.step(threading.Event(), store.start + HOUR + 70 * 60 + 1)
+    for selector in SELECTORS:
+        built = store.selection(selector, 40 * 60, 50 * 60)
+        assert read_operations(store.of_sums, built).sampled_until is None
+        assert read(store.of_sums, built) == read(store.of_rows, built)
+        both = store.selection(selector, 50 * 60, 80 * 60)
+        answer = read_operations(store.of_sums, both)
+        assert answer.sampled_until == (store.start + HOUR) * 10**9
+        assert without_samples(in_order(answer.all)) == without_samples(read(store.of_rows, both))
+        until = read(store.of_rows, store.selection(selector, 50 * 60, 60 * 60))
+        sampled = sum(row["sampled_cpu_ns"] for row in answer.all)
+        assert sampled == sum(row["sampled_cpu_ns"] for row in until) > 0
+
+
+def test_a_range_is_taken_in_whole_minutes(store: RecentStore) -> None:
+    store.store(store.requests(300))
+    odd, whole = store.selection("{}", 600.5, 1799.9), store.selection("{}", 600, 1800)
+    answer, exact = read_operations(store.of_sums, odd), read(store.of_rows, whole)
+    assert answer.time_range == whole.time_range
+    assert without_samples(in_order(answer.all)) == without_samples(exact)
+
+
+def test_rows_are_read_where_a_job_has_replaced_some(store: RecentStore) -> None:
+    rows = store.requests(50)
+    store.store(rows)
+    span = store.start * 10**9, (store.start + 600) * 10**9
+    for state in ("begun", "ended"):
+        store.client.command(note_work_sql(state, *span, of_operations=True), settings=insert_settings())
+    selection = store.selection()
+    assert read_operations(store.of_sums, selection).sampled_until is None
+    assert read(store.of_sums, selection) == read(store.of_rows, selection)
+
+
+def test_rows_are_read_of_times_that_are_not_kept(store: RecentStore) -> None:
+    store.store(store.requests(50))
+    selection = store.selection("{}", -(RECENT_DAYS + 1) * DAY)
+    assert read_operations(store.of_sums, selection).sampled_until is None
+
+
+def test_the_terminal_says_until_when_samples_are_counted(api: Api) -> None:
+    answer = api.json("/api/v1/operations")
+    assert answer["sampled_until"] is None
+    row = {"service": "shop", "sampled_cpu_ns": 1, "previous_sampled_cpu_ns": 0, "thread_cpu_ns": 1, "share": 1.0}
+    answer |= {"unattributed": [row]}
+    assert "counted until" not in draw_operations(answer)
+    until = "2026-01-31T12:00:00.000Z"
+    assert f"sampled CPU is counted until {until}" in draw_operations(answer | {"sampled_until": until})
