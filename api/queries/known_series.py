@@ -13,7 +13,7 @@ from api.queries.sample_spans import series_matchers
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
 
-_MOST = 20_000
+_MOST = 10_000
 """Series of one question: of more, ClickHouse finds the labels faster."""
 _KEPT_BYTES = 16 * 2**20
 _LABEL_BYTES = 160
@@ -66,7 +66,7 @@ class KnownSeries:
             conditions.add(f"profile_type IN {conditions.bind(list(profile_types), 'Array(String)')}")
         add_hours(conditions, time_range)
         series = self._seen(conditions)
-        if len(series) > _MOST:
+        if len(series) > min(_MOST, self._room()):
             return None
         labels = self._labels_of([series_id for _, series_id in series])
         return [
@@ -96,6 +96,12 @@ class KnownSeries:
             if len(self._answers) > _ANSWERS:
                 del self._answers[next(iter(self._answers))]
         return series
+
+    def _room(self) -> float:
+        """How many series memory holds, if they are as large as those that it has: of more it would forget each before
+        the next question, and read all of them again, which takes far longer than what ClickHouse needs."""
+        with self._lock:
+            return _KEPT_BYTES * len(self._labels) / self._bytes if self._bytes else _MOST
 
     def _labels_of(self, series_ids: Iterable[int]) -> dict[int, dict[str, str]]:
         """The labels of those series that the store knows."""

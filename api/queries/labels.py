@@ -70,8 +70,8 @@ def read_label_names(known: KnownSeries, selected: SelectedSeries, limit: int) -
 def _read_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:
     conditions = selected.conditions()
     answer = database.table(
-        f"SELECT DISTINCT toString(arrayJoin(mapKeys(labels))) AS name FROM series {conditions.where}"
-        f" ORDER BY name LIMIT {int(limit)}",
+        "SELECT DISTINCT toString(arrayJoin(mapKeys(mapFilter((name, value) -> value != '', labels)))) AS name"
+        f" FROM series {conditions.where} ORDER BY name LIMIT {int(limit)}",
         conditions.parameters,
     )
     return texts(answer["name"])

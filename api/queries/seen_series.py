@@ -25,7 +25,14 @@ def read_seen_series(
         (each.profile_type, tuple(sorted(label for label in each.labels.items() if names is None or label[0] in names)))
         for each in found
     }
-    return [SeenSeries(profile_type, dict(labels)) for profile_type, labels in sorted(distinct)[:limit]]
+    ordered = sorted(distinct, key=_in_order)
+    return [SeenSeries(profile_type, dict(labels)) for profile_type, labels in ordered[:limit]]
+
+
+def _in_order(series: tuple[str, tuple[tuple[str, str], ...]]) -> tuple[str, list[str], list[str]]:
+    """By the profile type, then the names of labels, then their values, as ClickHouse has them in order."""
+    profile_type, labels = series
+    return profile_type, [name for name, _ in labels], [value for _, value in labels]
 
 
 def _read(
@@ -43,10 +50,10 @@ def _read(
         add_hours(seen, time_range)
     matching = Conditions(parameters=seen.parameters)
     add_series_matchers(matching, series_matchers(matchers))
-    labels = "mapSort(labels)"
+    is_kept = "value != ''"
     if names is not None:
-        kept = seen.bind(list(names), "Array(String)")
-        labels = f"mapFilter((name, value) -> has({kept}, name), {labels})"
+        is_kept += f" AND has({seen.bind(list(names), 'Array(String)')}, name)"
+    labels = f"mapFilter((name, value) -> {is_kept}, mapSort(labels))"
     answer = database.table(
         "SELECT DISTINCT toString(seen.profile_type) AS profile_type, mapKeys(of.kept) AS names,"
         " mapValues(of.kept) AS label_values"

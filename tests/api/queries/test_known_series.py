@@ -44,7 +44,8 @@ def seen(series: KnownSeries) -> list[SeenSeries]:
 @pytest.mark.parametrize("seed", range(3))
 def test_answers_are_those_of_clickhouse(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = random.Random(seed)
-    labels = [{name: drawn.choice(VALUES) for name in drawn.sample(NAMES, drawn.randint(0, 4))} for _ in range(60)]
+    values = ("", *VALUES)  # a label without a value is none
+    labels = [{name: drawn.choice(values) for name in drawn.sample(NAMES, drawn.randint(0, 4))} for _ in range(60)]
     insert_series(store.client, labels, to_datetime(T0))
     for hour in range(4):
         for profile_type in TYPES:
@@ -60,12 +61,13 @@ def test_answers_are_those_of_clickhouse(store: Store, seed: int, monkeypatch: p
             for _ in range(drawn.randint(0, 2))
         )
         types, kept = drawn.choice([None, [TYPES[1]], list(TYPES)]), drawn.choice([None, (), ("pod", "Ä")])
+        drawn_limit = drawn.choice((5, 1000))
         selected, name = SelectedSeries(matchers, time_range), drawn.choice(NAMES)
 
         def answers(series: KnownSeries) -> list[object]:
             return [
-                sorted((each.profile_type, sorted(each.labels.items()))
-                       for each in read_seen_series(series, types, matchers, time_range, kept, 1000)),
+                [(each.profile_type, sorted(each.labels.items()))
+                 for each in read_seen_series(series, types, matchers, time_range, kept, drawn_limit)],
                 read_label_names(series, selected, 1000),
                 read_label_values(series, name, selected, "", 1000),
                 read_label_values(series, name, selected, "", 1),
@@ -154,3 +156,18 @@ def test_memory_for_labels_is_bounded_and_the_least_used_are_forgotten(
     )
     assert kept < 150_000
     assert series_id(often[0].items()) in series._labels
+
+
+def test_clickhouse_answers_about_more_series_than_memory_holds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_series, "_KEPT_BYTES", 20_000)
+    series, few = known(store), TimeRange(ALL.start_unix_nano + HOUR_NS, ALL.end_unix_nano)
+    labels = [{"service": str(each), "text": "x" * 1000} for each in range(40)]
+    insert_series(store.client, labels, to_datetime(T0))
+    insert_seen(store, labels)
+    insert_seen(store, labels[:5], hour=1)
+    assert len(seen(series)) == 40  # the first question finds how large they are
+    assert series.seen(None, (), ALL) is None
+    found = series.seen(None, (), few)
+    assert found is not None
+    assert len(found) == 5
+    assert read_label_values(series, "service", SelectedSeries((), ALL), "", 1000) == sorted(map(str, range(40)))
