@@ -26,6 +26,7 @@ from sinks.cluster import (
     ONE_SERVER,
     Cluster,
     delete_from,
+    identifier,
     wait_for_replicas,
 )
 
@@ -53,11 +54,11 @@ _UNCOMPRESSED = frozenset(
     ("trace_id", "span_id", "entry_span_id", "stack_id", "time", "start_time", "duration_ns", "thread_cpu_ns")
 )
 """Their columns whose values differ from row to row: to compress them takes longer than to write and read them."""
-_COLUMNS = """
-    SELECT name, concat('`', name, '` ', type, ' ', default_kind, ' ', default_expression) FROM system.columns
-    WHERE database = currentDatabase() AND table = {table:String} ORDER BY position
-"""
-"""The columns of a live table, also those that somebody has added."""
+_COLUMNS = (
+    "SELECT name, concat(type, ' ', default_kind, ' ', default_expression) FROM system.columns"
+    " WHERE database = currentDatabase() AND table = {table:String} ORDER BY position"
+)
+"""Who has the tables may have added columns of any kind: what a job does not compute has the default there, too."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
@@ -103,9 +104,9 @@ class Staging:
     def _definition(self, name: str) -> str:
         if name not in _LARGE:
             return _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog")
-        columns = self.client.query(_COLUMNS, parameters={"table": name}).result_rows
-        codecs = (f"{declared}{' CODEC(NONE)' * (column in _UNCOMPRESSED)}" for column, declared in columns)
-        return f"({', '.join(codecs)}) ENGINE = Log"
+        rows = self.client.query(_COLUMNS, parameters={"table": name}).result_rows
+        columns = (f"{identifier(name)} {kind}{' CODEC(NONE)' * (name in _UNCOMPRESSED)}" for name, kind in rows)
+        return f"({', '.join(columns)}) ENGINE = Log"
 
     def _make(self, table: str, definition: str) -> None:
         self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
