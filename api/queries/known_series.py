@@ -98,10 +98,11 @@ class KnownSeries:
         return series
 
     def _room(self) -> float:
-        """How many series memory holds, if they are as large as those that it has: of more it would forget each before
+        """How many series memory holds, if they are as large as those that fill it: of more it would forget each before
         the next question, and read all of them again, which takes far longer than what ClickHouse needs."""
         with self._lock:
-            return _KEPT_BYTES * len(self._labels) / self._bytes if self._bytes else _MOST
+            is_full = self._bytes > _KEPT_BYTES / 2
+            return _KEPT_BYTES * len(self._labels) / self._bytes if is_full else _MOST
 
     def _labels_of(self, series_ids: Iterable[int]) -> dict[int, dict[str, str]]:
         """The labels of those series that the store knows."""
