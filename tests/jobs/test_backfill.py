@@ -11,7 +11,6 @@ from icestream.messages.raw import RawColumns
 from icestream.topics import RAW
 from jobs.backfill import BackfillReport, backfill
 from jobs.job import JobError
-from sinks.migrate import migrate
 from streams.process import Operators
 from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
