@@ -24,7 +24,8 @@ CREATE TABLE IF NOT EXISTS recent_operations
 ENGINE = AggregatingMergeTree
 PARTITION BY toDate(start_time)
 ORDER BY (minutes, profile_type, start_time, service, operation)
-SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 512;
+TTL toDateTime(start_time) + INTERVAL 3 DAY
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 512, ttl_only_drop_parts = 1;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS recent_intervals_view TO recent_operations AS
 SELECT of AS service, op AS operation, minutes,
