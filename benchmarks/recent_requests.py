@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -109,10 +110,8 @@ def measure(clients: Clients, until_unix_nano: int) -> dict[str, Any]:
     of_sums = Database(clients, ApiSettings())
     took: dict[str, Any] = {}
     for name, database in (("sums", of_sums), ("rows", of_rows)):
-        took[f"traces_{name}_ms"] = _ms(
-            lambda of=database: read_heaviest_traces(of, last(1), "cpu_ns", MinCpu(), None, 51)  # type: ignore[misc]
-        )
-        took[f"operations_{name}_ms"] = _ms(lambda of=database: read_operations(of, last(24)))  # type: ignore[misc]
+        took[f"traces_{name}_ms"] = _ms(partial(read_heaviest_traces, database, last(1), "cpu_ns", MinCpu(), None, 51))
+        took[f"operations_{name}_ms"] = _ms(partial(read_operations, database, last(24)))
     return took
 
 

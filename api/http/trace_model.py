@@ -36,7 +36,7 @@ class Traces(Answer):
     traces: list[ListedTrace]
     next: str | None
     complete_above_ns: int | None = Field(
-        description="Requests that used no more CPU than this in any minute of an operation, or were stored in parts,"
+        description="Requests that used no more CPU than this in any minute of an operation, or were stored in pieces,"
         " may be missing; null: none is"
     )
     thinned_until: str | None = Field(description="Until then, light requests may be missing; null: none are")

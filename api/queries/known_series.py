@@ -61,11 +61,7 @@ class KnownSeries:
         matchers = series_matchers(matchers)
         if time_range is None or any(each.operator not in ("=", "!=") for each in matchers):
             return None
-        conditions = Conditions()
-        if profile_types is not None:
-            conditions.add(f"profile_type IN {conditions.bind(list(profile_types), 'Array(String)')}")
-        add_hours(conditions, time_range)
-        series = self._seen(conditions)
+        series = self._seen(seen_conditions(profile_types, time_range))
         if len(series) > min(_MOST, self._room()):
             return None
         labels = self._labels_of([series_id for _, series_id in series])
@@ -135,6 +131,16 @@ class KnownSeries:
             conditions.parameters,
         )
         return dict(zip(answer["series_id"].to_pylist(), labels_of(answer), strict=True))
+
+
+def seen_conditions(profile_types: Sequence[str] | None, time_range: TimeRange | None) -> Conditions:
+    """Conditions on `series_seen`. None: of all profile types, of all times."""
+    conditions = Conditions()
+    if profile_types is not None:
+        conditions.add(f"profile_type IN {conditions.bind(list(profile_types), 'Array(String)')}")
+    if time_range is not None:
+        add_hours(conditions, time_range)
+    return conditions
 
 
 def labels_of(answer: pa.Table) -> list[dict[str, str]]:

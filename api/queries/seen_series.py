@@ -1,8 +1,8 @@
 """Which series had samples of which profile types, by the hour: what label browsers ask."""
 
-from api.queries.conditions import Conditions, add_hours, add_series_matchers
+from api.queries.conditions import Conditions, add_series_matchers
 from api.queries.database import Database, texts
-from api.queries.known_series import KnownSeries, SeenSeries, labels_of
+from api.queries.known_series import KnownSeries, SeenSeries, labels_of, seen_conditions
 from api.queries.sample_spans import series_matchers
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
@@ -20,7 +20,7 @@ def read_seen_series(
     were ever seen. Raises ApiError."""
     found = known.seen(profile_types, matchers, time_range)
     if found is None:
-        return _read(known.database, profile_types, matchers, time_range, names, limit)
+        return _read(known.database, seen_conditions(profile_types, time_range), matchers, names, limit)
     distinct = {
         (each.profile_type, tuple(sorted(label for label in each.labels.items() if names is None or label[0] in names)))
         for each in found
@@ -36,18 +36,9 @@ def _in_order(series: tuple[str, tuple[tuple[str, str], ...]]) -> tuple[str, lis
 
 
 def _read(
-    database: Database,
-    profile_types: list[str] | None,
-    matchers: tuple[Matcher, ...],
-    time_range: TimeRange | None,
-    names: tuple[str, ...] | None,
-    limit: int,
+    database: Database, seen: Conditions, matchers: tuple[Matcher, ...], names: tuple[str, ...] | None, limit: int
 ) -> list[SeenSeries]:
-    seen = Conditions()
-    if profile_types is not None:
-        seen.add(f"profile_type IN {seen.bind(profile_types, 'Array(String)')}")
-    if time_range is not None:
-        add_hours(seen, time_range)
+    """`seen`: conditions on `series_seen`."""
     matching = Conditions(parameters=seen.parameters)
     add_series_matchers(matching, series_matchers(matchers))
     is_kept = "value != ''"

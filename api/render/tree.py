@@ -46,8 +46,7 @@ def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functio
 
 
 def _function_columns(used: npt.NDArray[np.int64], functions: FunctionRows) -> dict[str, Any]:
-    strings: dict[str, int] = defaultdict(count().__next__)  # a text that is asked for gets the next number
-    strings[""]  # has number 0
+    strings = defaultdict[str, int](count(1).__next__, {"": 0})  # a text that is asked for gets the next number
     rows = [functions[row] for row in used.tolist()]
     columns = {
         "name": [strings[f.name] for f in rows],

@@ -50,7 +50,7 @@ def _sampled_line(answer: dict[str, Any]) -> list[str]:
     until = answer.get("sampled_until")  # earlier versions of the API do not say it
     if until is None:
         return []
-    return [f"sampled CPU is counted until {until}; later, percentiles of CPU are of parts of requests"]
+    return [f"sampled CPU is counted until {until}; later, percentiles of CPU are of pieces of requests"]
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

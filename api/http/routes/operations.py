@@ -64,7 +64,7 @@ class OperationsAnswer(SelectionAnswer):
     total: int
     samples: int
     sampled_until: str | None = Field(
-        description="Later, sampled CPU is not counted, and percentiles of CPU are of parts of requests; null: all is"
+        description="Later, sampled CPU is not counted, and percentiles of CPU are of pieces of requests; null: all is"
     )
 
 
@@ -144,7 +144,7 @@ def operations(
     all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
 
     Where there are very many requests, the time range is taken in whole minutes, and `sampled_until` is a time: later,
-    sampled CPU is not counted, and the CPU of a request in percentiles is that of the parts in which it was stored.
+    sampled CPU is not counted, and the CPU of a request in percentiles is that of the pieces in which it was stored.
 
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """
