@@ -9,7 +9,7 @@ all is stored, Pyroscope and the store are started again, and asked by calls of 
 asks.
 
 Prints one JSON object. `*_ms` are medians of the time from a call to its complete answer, after one call that does not
-count; `first_merge_ms` is the first call after the start. Megabytes are of resident memory (VmRSS, VmHWM), after the
+count; `first_merge_ms` is the first call after the start. Megabytes are of resident memory (VmRSS, RssAnon, VmHWM), after the
 pushes (of all parts for icestream, and of Kafka) and after the calls. `merged_ns`: the CPU time in the merge of
 everything, which is equal if both have everything.
 """
@@ -253,9 +253,10 @@ def wait_until_idle(pid: int) -> None:
 
 
 def memory_mb(pid: int) -> dict[str, int]:
-    """Resident memory now, and at most."""
+    """Resident memory now, of it what is not of files, and resident memory at most."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return {name: int(fields[field].split()[0]) // 1024 for name, field in (("now", "VmRSS"), ("peak", "VmHWM"))}
+    names = {"now": "VmRSS", "anonymous": "RssAnon", "peak": "VmHWM"}
+    return {name: int(fields[field].split()[0]) // 1024 for name, field in names.items()}
 
 
 def _pushed(service: int, pod: int, profile: bytes) -> bytes:

@@ -20,6 +20,7 @@ from icestream import __version__
 from icestream.log_repeats import LimitRepeats
 from icestream.settings import SettingError, UnreadableFile, variable
 from icestream.standard_output import OutputError, standard_output
+from icestream.without_pandas import without_pandas
 
 GROUP = "icestream.commands"
 WRONG_USAGE = 2
@@ -69,7 +70,8 @@ def _main(argv: list[str]) -> int:
     handler.addFilter(LimitRepeats())
     logging.basicConfig(level=logging.INFO, handlers=[handler], format=f"%(asctime)s {name} %(levelname)s %(message)s")
     try:
-        return int(command.run(args))
+        with without_pandas():
+            return int(command.run(args))
     except (CommandError, SettingError) as error:
         print(f"icestream {name}: {error}", file=sys.stderr)
         return 1 if isinstance(error, CommandError | UnreadableFile) else WRONG_USAGE

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 
 import pyarrow as pa
 
+from icestream.without_pandas import without_pandas
 from jobs.job import JobError
 from jobs.recompute import Counts, Recomputer, Unit
 from jobs.sources import ArchiveSource
@@ -93,12 +94,13 @@ def _work(connection: Connection, source: ArchiveSource, operators: MakeOperator
     """Runs in a worker: recomputes the units that it receives; an error is sent as text."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal: the job ends the workers
     try:
-        recomputer = Recomputer(source, operators(), block)
-        while True:
-            unit, counts = connection.recv(), Counts()
-            for portion in recomputer.portions(unit, counts):
-                connection.send(portion)
-            connection.send(counts)
+        with without_pandas():
+            recomputer = Recomputer(source, operators(), block)
+            while True:
+                unit, counts = connection.recv(), Counts()
+                for portion in recomputer.portions(unit, counts):
+                    connection.send(portion)
+                connection.send(counts)
     except (EOFError, BrokenPipeError):  # the job has ended
         pass
     except Exception as error:

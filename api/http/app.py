@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.responses import Response
@@ -82,7 +81,6 @@ def create_app(
     `also_ready` tells /readyz why something else that this process does is not ready, or returns None if it is.
     /metrics has the metrics of the other parts in `other_parts` as well (icestream.metrics.PARTS).
     """
-    pa.array([0])  # pyarrow loads pandas for its first array, which takes longer than most requests
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
     stack_cache = StackCache(database, settings.api_cached_nodes)

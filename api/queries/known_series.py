@@ -23,6 +23,9 @@ _ANSWERS, _ANSWER_SERIES = 32, 2_000
 _ANSWER_S = 10.0
 """How long an answer is kept at most. In this time, one row more and, by a merge of parts, one row less look like no
 change of the table."""
+_COUNT_S = 1.0
+"""How long a number of rows is taken for true. Those who look at labels ask several questions at once, and samples are
+seconds old when they are stored."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class KnownSeries:
         self._labels: dict[int, dict[str, str]] = {}  # the series that were asked for last are at the end
         self._bytes = 0
         self._answers: dict[str, _Answer] = {}  # the oldest first
+        self._table_rows, self._rows_until = 0, 0.0  # time.monotonic()
         self._lock = threading.Lock()
 
     def seen(
@@ -72,11 +76,10 @@ class KnownSeries:
         ]
 
     def _seen(self, conditions: Conditions) -> list[tuple[str, int]]:
-        """At most _MOST + 1 of those for which the conditions hold. ClickHouse tells the number of rows of a table in a
-        third of the time that it takes to read some."""
-        table_rows = int(self.database.table("SELECT count() AS n FROM series_seen")["n"][0].as_py())
+        """At most _MOST + 1 of those for which the conditions hold."""
+        table_rows, now = self._count(), time.monotonic()
         question = repr((conditions.where, conditions.parameters))
-        kept, now = self._answers.get(question), time.monotonic()
+        kept = self._answers.get(question)
         if kept and kept.table_rows == table_rows and now < kept.until:
             return kept.series
         answer = self.database.table(
@@ -92,6 +95,14 @@ class KnownSeries:
             if len(self._answers) > _ANSWERS:
                 del self._answers[next(iter(self._answers))]
         return series
+
+    def _count(self) -> int:
+        """The number of rows of `series_seen`, which ClickHouse tells in a third of the time that it takes to read
+        some."""
+        if time.monotonic() >= self._rows_until:
+            table_rows = int(self.database.table("SELECT count() AS n FROM series_seen")["n"][0].as_py())
+            self._table_rows, self._rows_until = table_rows, time.monotonic() + _COUNT_S
+        return self._table_rows
 
     def _room(self) -> float:
         """How many series memory holds, if they are as large as those that fill it: of more it would forget each before

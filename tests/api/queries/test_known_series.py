@@ -100,13 +100,23 @@ def test_labels_are_read_once(store: Store) -> None:
     assert seen(series) == before != []
 
 
-def test_a_series_is_found_as_soon_as_it_is_seen(store: Store) -> None:
+def test_a_series_is_found_once_it_was_seen_for_a_second(store: Store) -> None:
     first, second, series = [{"service": "cart"}], [{"service": "shop"}], known(store)
     insert_series(store.client, [*first, *second], to_datetime(T0))
     insert_seen(store, first)
     assert len(seen(series)) == 1
     insert_seen(store, second)
+    time.sleep(1.0)
     assert len(seen(series)) == 2
+
+
+def test_clickhouse_is_asked_nothing_twice_in_a_second(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    series = known(store)
+    insert_series(store.client, [{"service": "cart"}], to_datetime(T0))
+    insert_seen(store, [{"service": "cart"}])
+    before = seen(series)
+    monkeypatch.setattr(series, "database", None)
+    assert seen(series) == before != []
 
 
 def test_an_answer_is_not_kept_for_long_where_rows_come_and_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
