@@ -10,8 +10,8 @@ asks.
 
 Prints one JSON object. `*_ms` are medians of the time from a call to its complete answer, after one call that does not
 count; `first_merge_ms` is the first call after the start. Megabytes are of resident memory (VmRSS, of it RssAnon, and
-VmHWM), after the pushes (of all parts for icestream, and of Kafka) and after the calls. `merged_ns`: the CPU time in the
-merge of everything, which is equal if both have everything.
+VmHWM), after the pushes (of all parts for icestream, and of Kafka) and after the calls. `merged_ns`: the CPU time in
+the merge of everything, which is equal if both have everything.
 """
 
 import argparse

@@ -47,6 +47,7 @@ class Agent:
         priority.hand_over_soon()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
         loaded = load(settings)
+        memory.keep_code()
         _drop_capabilities()
         self._publisher = Publisher(settings, self._spool)
         files = FileCache()

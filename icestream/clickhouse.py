@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 
+from icestream.loaded_code import drop_start_pages
 from icestream.settings import SettingError
-from icestream.start_pages import drop_start_pages
 
 
 class Clients:

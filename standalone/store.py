@@ -7,6 +7,7 @@ from contextlib import closing
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.http.app import create_app
+from api.warm_up import start_warming_up
 from icestream.clickhouse import Clients, is_embedded
 from icestream.http_server import Server
 from jobs.server import JobServer
@@ -36,11 +37,13 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     def also_ready() -> str | None:
         return sinks[0].problem() if sinks else problem[0]
 
-    server = Server(create_app(settings, clients, also_ready, other_parts=["sinks"]), settings.listen)
+    app = create_app(settings, clients, also_ready, other_parts=["sinks"])
+    server = Server(app, settings.listen)
     server.start()
     log.info("the API and the page are at http://%s", server.address)
     try:
         if _create_tables(clients, settings, stop, problem):
+            start_warming_up(app.state.shared)
             sinks.append(service.start(settings, stop, clients))
             with closing(JobServer(settings, clients)):
                 _watch(server, sinks[0], stop)

@@ -11,6 +11,7 @@ import argparse
 
 from api.http.app import create_app
 from api.settings import ApiSettings
+from api.warm_up import start_warming_up
 from icestream.cli import CommandError
 from icestream.clickhouse import Clients
 from icestream.http_server import ServerError, serve
@@ -24,8 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     settings = ApiSettings.from_args(args)
     stop = stop_event()
+    app = create_app(settings, Clients(settings.clickhouse))
+    start_warming_up(app.state.shared)
     try:
-        serve(create_app(settings, Clients(settings.clickhouse)), settings.listen, stop, "the API and the page")
+        serve(app, settings.listen, stop, "the API and the page")
     except ServerError as error:
         raise CommandError(str(error)) from error
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from icestream.start_pages import drop_start_pages
+from icestream.loaded_code import drop_start_pages
 from tests.waiting import PATIENCE_S
 
 PROGRAM = """

@@ -1,0 +1,36 @@
+"""Reads the stacks of the last hour after a start, so that the first questions are answered as fast as later ones."""
+
+import logging
+import threading
+import time
+
+from api.errors import ApiError
+from api.http.app_state import AppState
+from api.queries.selection import Selection
+from api.queries.stack_values import read_selected_stacks
+from api.queries.time_range import TimeRange
+from icestream.times import HOUR_NS
+from icestream.topics import DEFAULT_PROFILE_TYPE
+
+_MOST_STACKS = 200_000
+"""Of more, the first question reads what it needs."""
+
+_log = logging.getLogger(__name__)
+
+
+def start_warming_up(state: AppState) -> threading.Thread:
+    """Reads in a thread of its own; what cannot be read is left to the questions."""
+    thread = threading.Thread(target=warm_up, args=(state,), name="warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def warm_up(state: AppState) -> None:
+    """Brings the stacks of CPU samples of the last hour into the caches."""
+    now = time.time_ns()
+    selection = Selection(DEFAULT_PROFILE_TYPE, (), TimeRange(now - HOUR_NS, now))
+    try:
+        stacks = read_selected_stacks(state.database, selection, _MOST_STACKS)
+        state.stacks.functions_of(stacks.stack_ids)
+    except ApiError as error:
+        _log.info("the stacks of the last hour are not read ahead: %s", error.message)

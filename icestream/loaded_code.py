@@ -1,0 +1,56 @@
+"""Code and constants of this process's program and libraries in memory: proc(5) of smaps, madvise(2), mlock2(2)."""
+
+import ctypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+_MADV_DONTNEED = 4
+_MLOCK_ONFAULT = 1
+_MAPPING = re.compile(r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>\S+) \S+ \S+ \d+ *(?P<path>.*)")
+
+
+def drop_start_pages(library: str | None = None) -> int:
+    """Unmaps the pages of a loaded library, a path, or of all; what is used again is mapped again, from the kernel's
+    cache of its file. Returns the bytes of the mappings, 0 where the system cannot do it."""
+    return _apply("madvise", _MADV_DONTNEED, library)
+
+
+def keep_pages() -> int:
+    """Makes the kernel keep each page that is used from now on. Otherwise it drops pages of files that were not used
+    for seconds, if memory is short or it is told to save some, and reads them again when they are used. Returns the
+    bytes of the mappings, 0 where the system does not permit it: it takes CAP_IPC_LOCK, or no limit of locked memory.
+    """
+    return _apply("mlock2", _MLOCK_ONFAULT, None)
+
+
+def _apply(function: str, flag: int, library: str | None) -> int:
+    call: Callable[..., int] | None = getattr(ctypes.CDLL(None), function, None)
+    if call is None:
+        return 0
+    done = 0
+    for start, end in _unchanged(library):
+        if call(ctypes.c_void_p(start), ctypes.c_size_t(end - start), flag) == 0:
+            done += end - start
+    return done
+
+
+def _unchanged(library: str | None) -> list[tuple[int, int]]:
+    """The mappings of a library, or of all files, that nobody can write, and that have no pages of their own: relocated
+    addresses, which are not in the file."""
+    try:
+        lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    found: list[tuple[int, int]] = []
+    mapping = None
+    for line in lines:
+        if match := _MAPPING.fullmatch(line):
+            mapping = match if match["mode"] in ("r--p", "r-xp") and _is_of(library, match["path"]) else None
+        elif mapping and line.startswith("Anonymous:") and line.split()[1] == "0":
+            found.append((int(mapping["start"], 16), int(mapping["end"], 16)))
+    return found
+
+
+def _is_of(library: str | None, path: str) -> bool:
+    return path.startswith("/") if library is None else path == library
