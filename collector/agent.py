@@ -34,6 +34,7 @@ from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from collector.unwind.cache import TableCache
+from icestream.loaded_code import drop_start_pages
 from icestream.operations import OperationNames
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Agent:
         priority.hand_over_soon()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
         loaded = load(settings)
-        memory.keep_code()
+        drop_start_pages()  # 7 of 86 MB
         _drop_capabilities()
         self._publisher = Publisher(settings, self._spool)
         files = FileCache()

@@ -1,38 +1,25 @@
-"""Code and constants of this process's program and libraries in memory: proc(5) of smaps, madvise(2), mlock2(2)."""
+"""Gives back pages of code and constants that only the start of a program needed."""
 
 import ctypes
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 _MADV_DONTNEED = 4
-_MLOCK_ONFAULT = 1
 _MAPPING = re.compile(r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>\S+) \S+ \S+ \d+ *(?P<path>.*)")
 
 
 def drop_start_pages(library: str | None = None) -> int:
     """Unmaps the pages of a loaded library, a path, or of all; what is used again is mapped again, from the kernel's
-    cache of its file. Returns the bytes of the mappings, 0 where the system cannot do it."""
-    return _apply("madvise", _MADV_DONTNEED, library)
-
-
-def keep_pages() -> int:
-    """Makes the kernel keep each page that is used from now on. Otherwise it drops pages of files that were not used
-    for seconds, if memory is short or it is told to save some, and reads them again when they are used. Returns the
-    bytes of the mappings, 0 where the system does not permit it: it takes CAP_IPC_LOCK, or no limit of locked memory.
-    """
-    return _apply("mlock2", _MLOCK_ONFAULT, None)
-
-
-def _apply(function: str, flag: int, library: str | None) -> int:
-    call: Callable[..., int] | None = getattr(ctypes.CDLL(None), function, None)
-    if call is None:
+    cache of its file. Returns the bytes of the mappings, 0 where the system cannot do it. Source: proc(5) of smaps,
+    madvise(2)."""
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    if madvise is None:
         return 0
-    done = 0
+    dropped = 0
     for start, end in _unchanged(library):
-        if call(ctypes.c_void_p(start), ctypes.c_size_t(end - start), flag) == 0:
-            done += end - start
-    return done
+        if madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED) == 0:
+            dropped += end - start
+    return dropped
 
 
 def _unchanged(library: str | None) -> list[tuple[int, int]]:
