@@ -172,14 +172,15 @@ def _read_requests(database: Database, selection: Selection, trace_ids: list[str
     """Each trace as its root span tells it, or its first span if the root is not stored, or else its activity."""
     if not trace_ids:
         return {}
-    found = _read_spans(database, trace_ids)
+    found = _read_spans(database, selection, trace_ids)
     others = [trace_id for trace_id in trace_ids if trace_id not in found]
     return found | _read_activity(database, selection, others) if others else found
 
 
-def _read_spans(database: Database, trace_ids: list[str]) -> dict[str, _Request]:
+def _read_spans(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Request]:
     spans = Conditions()
     spans.add(f"trace_id IN {spans.bind_trace_ids(trace_ids)}")
+    add_span_times(spans, [selection.time_range])  # an ID is looked for in each part of these days
     best = "(parent_span_id != toFixedString('', 8), start)"
     answer = database.table(
         f"SELECT lower(hex(trace_id)) AS id, argMin(name, {best}) AS operation,"

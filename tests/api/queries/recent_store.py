@@ -61,9 +61,13 @@ class RecentStore:
             | {"end_time": to_datetime(one["start_time"].timestamp() + one["duration_ns"] / 1e9)}
             for one in entries
         ])  # fmt: skip
+        self.store_samples(intervals, 0.5)
+
+    def store_samples(self, intervals: list[dict[str, Any]], share: float) -> None:
+        """Stores a sample of this share of the CPU of each interval."""
         self.insert("samples", [
             {name: one[name] for name in ("trace_id", "span_id", "service", "host_id")}
-            | {"time": one["start_time"], "value": one["thread_cpu_ns"] // 2, "count": 1}
+            | {"time": one["start_time"], "value": int(one["thread_cpu_ns"] * share), "count": 1}
             | {"profile_type": DEFAULT_PROFILE_TYPE}
             for one in intervals
         ])  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 
 from api.queries.database import Database
 from api.queries.heaviest_traces import LastTrace, MinCpu, read_heaviest_traces
+from api.queries.heavy_candidates import read_candidates
 from api.queries.selection import Selection
 from api.terminal.draw_requests import draw_traces
 from icestream.clickhouse import Clients
@@ -13,6 +14,7 @@ from icestream.recent_operations import HEAVIEST, RECENT_DAYS
 from tests.api.conftest import Api
 from tests.api.queries.recent_store import SELECTORS, RecentStore
 from tests.api.queries.rollup_store import DAY, HOUR
+from tests.data.tables import to_datetime
 
 ORDERS = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
 
@@ -63,6 +65,33 @@ def test_a_request_is_found_whose_cpu_was_stored_in_pieces(store: RecentStore) -
     store.store(pieces, blocks=3)
     (first,) = read(store.of_sums, store.selection(), limit=1).traces
     assert (first["trace_id"], first["cpu_ns"]) == (piece["trace_id"].hex(), 6 * piece["thread_cpu_ns"])
+
+
+def test_of_samples_only_those_candidates_are_read_that_may_be_above_the_bound(store: RecentStore) -> None:
+    clocked = [store.request("GET /a", "cart", number, 50_000_000 + number) for number in range(59)]
+    store.insert("activity", clocked)
+    sampled = [store.request("", "shop", number, 40_000_000 + number) for number in range(59)]
+    store.store_samples(sampled, 1)
+    light = read_candidates(store.of_sums, store.selection(), "cpu_ns", 10, is_first_page=True)
+    assert light is not None
+    assert light.trace_ids == [one["trace_id"].hex() for one in reversed(clocked[-15:])]
+    store.store_samples(sampled[:1], 2)
+    heavy = read_candidates(store.of_sums, store.selection(), "cpu_ns", 10, is_first_page=True)
+    assert heavy is not None
+    assert heavy.trace_ids == [*light.trace_ids, sampled[0]["trace_id"].hex()]
+    (first,) = read(store.of_sums, store.selection(), limit=1).traces
+    assert (first["trace_id"], first["cpu_ns"]) == (sampled[0]["trace_id"].hex(), 120_000_000)
+
+
+def test_a_request_is_not_named_by_a_span_of_another_day(store: RecentStore) -> None:
+    one = store.request("GET /a", "cart", 30, 1_000_000)
+    store.store([one])
+    of_days_ago = one | {"operation": "GET /old", "start_time": to_datetime(store.start - 3 * DAY)}
+    row = {name: of_days_ago[name] for name in ("trace_id", "span_id", "service", "host_id", "start_time")}
+    store.insert("spans", [row | {"name": "GET /old", "end_time": to_datetime(store.start - 3 * DAY + 1)}])
+    for database in (store.of_sums, store.of_rows):
+        (listed,) = read(database, store.selection()).traces
+        assert listed["start_unix_nano"] == (store.start + 30) * 10**9
 
 
 def test_pages_of_candidates_have_each_request_once(store: RecentStore) -> None:
