@@ -23,9 +23,10 @@ MERGED = (
 """SUMS of several rows."""
 _RECENT_SUMS = ("thread_cpu_ns", "requests", "measured", "request_cpu_ns", "request_duration_ns")
 _NO_SAMPLES = "toInt64(0) AS c, toInt64(0) AS v, toFloat64(0) AS sq, toFloat64(0) AS longest"
-_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS measured_, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
-    quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS cpu_,
+_NO_SKETCHES = f"""quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS cpu_,
     quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS duration_"""
+_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS measured_, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
+    {_NO_SKETCHES}"""
 _OF_SAMPLES = f"""
 SELECT toString(profile_type) AS of_type, toString(service) AS of, {OPERATION_OF_SAMPLE} AS op, {{at}} AS at_,
     toInt64(sum(count)) AS c, sum(value) AS v, toFloat64(sumIf(value / count * value, count > 0)) AS sq,
@@ -36,6 +37,8 @@ _OF_INTERVALS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
     sum(thread_cpu_ns) AS w, {_NO_REQUESTS}
 FROM activity {{where}} GROUP BY of, op, at_"""
+_OF_RECENT = f"""
+SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES}"""
 _OF_REQUESTS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
     toUInt64(0) AS w, count() AS n, countIf(intervals > 0) AS measured_, sum(request_cpu) AS cpu_sum,
@@ -87,10 +90,13 @@ def requests_from(where: str, intervals: str) -> str:
 def of_recent(at: str, where: str) -> str:
     """What was summed up as it was stored, without samples. `where`: WHERE ... of rows of `recent_operations`."""
     sums = ", ".join(f"toUInt64({column}) AS {SUMS[column]}" for column in _RECENT_SUMS)
-    return (
-        f"\nSELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {at} AS at_, {_NO_SAMPLES},"
-        f" {sums}, cpu AS cpu_, duration AS duration_ FROM recent_operations {where}"
-    )
+    return f"{_OF_RECENT.format(at=at)}, {sums}, cpu AS cpu_, duration AS duration_ FROM recent_operations {where}"
+
+
+def of_recent_without_sketches(at: str, where: str) -> str:
+    """The same, of which no percentiles are asked for: to read the sketches takes most of the time."""
+    sums = ", ".join(f"sum({column}) AS {SUMS[column]}" for column in _RECENT_SUMS)
+    return f"{_OF_RECENT.format(at=at)}, {sums}, {_NO_SKETCHES} FROM recent_operations {where} GROUP BY of, op, at_"
 
 
 def of_rollups(table: str, at: str, where: str) -> str:

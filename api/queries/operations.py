@@ -102,10 +102,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
             where = part.conditions(of_period, conditions.parameters).where
             parts.append(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where))
     if recent and plans.gaps:
-        minutes = recent_conditions([*plans.before.samples, *plans.now.samples], [OF_REQUESTS], conditions.parameters)
-        add_matchers(minutes, of_service)
-        start = conditions.bind(plans.time_range.start_unix_nano // 10**9, "UInt32")
-        parts.append(operation_sums.of_recent(f"start_time >= toDateTime({start}, 'UTC')", minutes.where))
+        parts += _of_recent(of_service, plans, conditions)
     elif plans.gaps and any_operations(database, plans.gaps):
         parts += _of_rows(database, selection, of_service, plans, conditions)
     sampled_until = plans.gaps[0].start_unix_nano if recent and plans.gaps else None
@@ -146,6 +143,20 @@ def _plan_recent(database: Database, time_range: TimeRange) -> _Plans | None:
     if plans.gaps and (not are_stored(database, plans.gaps) or were_replaced(database, plans.gaps)):
         return None
     return plans
+
+
+def _of_recent(of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:
+    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
+    parts = []
+    for plan, select, at in (
+        (plans.now, operation_sums.of_recent, "1"),
+        (plans.before, operation_sums.of_recent_without_sketches, "0"),
+    ):
+        if plan.samples:
+            minutes = recent_conditions(plan.samples, [OF_REQUESTS], conditions.parameters)
+            add_matchers(minutes, of_service)
+            parts.append(select(at, minutes.where))
+    return parts
 
 
 def _of_rows(

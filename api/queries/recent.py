@@ -32,6 +32,8 @@ def _parts(conditions: Conditions, minutes: TimeRange) -> list[str]:
     """Expressions for the rows of whole ten minutes, and for those of the minutes before and after these."""
     start, end = minutes.start_unix_nano, minutes.end_unix_nano
     first, last = -(-start // _TEN_MINUTES_NS) * _TEN_MINUTES_NS, end // _TEN_MINUTES_NS * _TEN_MINUTES_NS
+    if last < end and end > time.time_ns():  # ten minutes of which no more is stored than the time range has
+        last += _TEN_MINUTES_NS
     if first >= last:
         return [f"minutes = 1 AND {_within(conditions, minutes)}"]
     edges = [TimeRange(*edge) for edge in ((start, first), (last, end)) if edge[0] < edge[1]]

@@ -72,6 +72,22 @@ def test_a_range_is_taken_in_whole_minutes(store: RecentStore) -> None:
     assert without_samples(in_order(answer.all)) == without_samples(exact)
 
 
+def test_until_now_the_last_ten_minutes_are_read_as_one(store: RecentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.store(store.requests(200, seconds=37 * 60 + 30))
+    monkeypatch.setattr("api.queries.recent.time.time_ns", lambda: (store.start + 37 * 60 + 30) * 10**9)
+    # All of the last minutes, and more: the earlier ones are read at the start of the range.
+    store.client.command(
+        "ALTER TABLE recent_operations DELETE WHERE minutes = 1 AND start_time >= toDateTime({since:UInt32})"
+        " SETTINGS mutations_sync = 1",
+        parameters={"since": store.start + 10 * 60},
+    )
+    for first in (3, 10):
+        until_now = store.selection("{}", 60 * first, 37 * 60 + 30)
+        answer = in_order(read_operations(store.of_sums, until_now).all)
+        assert without_samples(answer) == without_samples(read(store.of_rows, until_now))
+        assert sum(row["requests"] for row in answer) > 0
+
+
 def test_rows_are_read_where_a_job_has_replaced_some(store: RecentStore) -> None:
     rows = store.requests(50)
     store.store(rows)
