@@ -73,6 +73,22 @@ def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clien
     assert empty.get().query(counts).result_rows == [(5, 3, 2)]
 
 
+def test_what_is_summed_up_before_an_upgrade_and_after_it_is_one_sum(empty: Clients, tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    (folder / "0023_recent_operation_views.sql").unlink()
+    migrate(empty.get(), folder)
+    empty.get().command("ALTER TABLE recent_operations REMOVE TTL")  # the rows here are older than it keeps any
+    for number in (1, 2):
+        ClickHouseSink(empty).write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(number))], first=number))
+        migrate(empty.get())
+    stored = "SELECT (SELECT sum(thread_cpu_ns) FROM activity), (SELECT countIf(operation != '') FROM spans)"
+    ((thread_cpu_ns, requests),) = empty.get().query(stored).result_rows
+    sums = "sum(thread_cpu_ns), sum(requests), quantilesDDMerge(0.01, 0.5, 0.95, 0.99)(duration)[1] > 0"
+    found = empty.get().query(f"SELECT minutes, {sums} FROM recent_operations GROUP BY minutes ORDER BY minutes")
+    assert found.result_rows == [(minutes, thread_cpu_ns, requests, 1) for minutes in (1, 10)]
+    assert requests == 2
+
+
 def test_a_migration_that_breaks_older_parts_is_told_by_them(empty: Clients, tmp_path: Path) -> None:
     folder = copy(tmp_path)
     (folder / "9000_more.sql").write_text(f"{BREAKS}\nALTER TABLE dead_letters DROP COLUMN IF EXISTS error;\n")
