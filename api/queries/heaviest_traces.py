@@ -120,18 +120,23 @@ def _select_cpu_by_service(
     """A query for each trace's CPU in each service; of all traces, or of these."""
     samples = selection.conditions(parameters)
     activity = _activity_conditions(selection, samples)
-    if trace_ids is not None:
-        for conditions in (samples, activity):
-            conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
+    of_traces = "" if trace_ids is None else _of_traces(samples, trace_ids)
     if only_kept:
         add_kept(samples, selection.time_range, "time")
         add_kept(activity, selection.time_range, "start_time")
     cpu = "if(thread_cpu > 0, thread_cpu, sampled_cpu)" if is_cpu(selection.profile_type) else "sampled_cpu"
     return (
         f"SELECT trace_id, service, {SAMPLED_COLUMNS}, toInt64(sum(clock)) AS thread_cpu, {cpu} AS cpu FROM ("
-        f"SELECT trace_id, service, value, count, 0 AS clock FROM trace_samples {samples.where} UNION ALL"
-        f" SELECT trace_id, service, 0, 0, thread_cpu_ns FROM activity {activity.where}) GROUP BY trace_id, service"
+        f"SELECT trace_id, service, value, count, 0 AS clock FROM trace_samples {of_traces} {samples.where} UNION ALL"
+        f" SELECT trace_id, service, 0, 0, thread_cpu_ns FROM activity {of_traces} {activity.where})"
+        " GROUP BY trace_id, service"
     )
+
+
+def _of_traces(conditions: Conditions, trace_ids: list[str]) -> str:
+    """A PREWHERE clause for the rows of these traces; parameters are added. With all conditions in WHERE, ClickHouse
+    first compares the times of the thousands of rows around each of these, which takes half as long again."""
+    return f"PREWHERE trace_id IN {conditions.bind_trace_ids(trace_ids)}"
 
 
 def _activity_conditions(selection: Selection, samples: Conditions) -> Conditions:
@@ -179,7 +184,7 @@ def _read_requests(database: Database, selection: Selection, trace_ids: list[str
 
 def _read_spans(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Request]:
     spans = Conditions()
-    spans.add(f"trace_id IN {spans.bind_trace_ids(trace_ids)}")
+    of_traces = _of_traces(spans, trace_ids)
     add_span_times(spans, [selection.time_range])  # an ID is looked for in each part of these days
     best = "(parent_span_id != toFixedString('', 8), start)"
     answer = database.table(
@@ -187,7 +192,7 @@ def _read_spans(database: Database, selection: Selection, trace_ids: list[str]) 
         f" argMin(toString(service), {best}) AS root_service, argMin(start, {best}) AS start_unix_nano,"
         f" argMin(duration, {best}) AS request_ns"
         " FROM (SELECT trace_id, name, service, parent_span_id, toUnixTimestamp64Nano(start_time) AS start,"
-        f" greatest(toUnixTimestamp64Nano(end_time) - start, 0) AS duration FROM spans {spans.where})"
+        f" greatest(toUnixTimestamp64Nano(end_time) - start, 0) AS duration FROM spans {of_traces} {spans.where})"
         " GROUP BY trace_id",
         spans.parameters,
     )
@@ -198,12 +203,12 @@ def _read_spans(database: Database, selection: Selection, trace_ids: list[str]) 
 
 def _read_activity(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Request]:
     activity = Conditions()
-    activity.add(f"trace_id IN {activity.bind_trace_ids(trace_ids)}")
+    of_traces = _of_traces(activity, trace_ids)
     add_span_times(activity, [selection.time_range])
     answer = database.table(
         "SELECT lower(hex(trace_id)) AS id, toUnixTimestamp64Nano(min(start_time)) AS start_unix_nano,"
         " max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns)) - start_unix_nano AS request_ns"
-        f" FROM activity {activity.where} GROUP BY trace_id",
+        f" FROM activity {of_traces} {activity.where} GROUP BY trace_id",
         activity.parameters,
     )
     times = (answer[name].to_pylist() for name in ("start_unix_nano", "request_ns"))
