@@ -1,5 +1,6 @@
 """The ClickHouse sink on the embedded engine: what is stored, and that it is stored once."""
 
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from icestream.clickhouse import Clients
+from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import MigrationError
@@ -130,7 +132,7 @@ def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lo
 
 @pytest.mark.parametrize("late", ["samples", "spans", "activity", "batches"])
 def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_again(
-    clients: Clients, client: Client, late: str
+    clients: Clients, client: Client, late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late(ClickHouseSink):
         def _insert(self, table: str, *args: Any) -> None:
@@ -138,7 +140,7 @@ def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_a
             if table == late:
                 raise TimeoutError("timed out")
 
-    client.command("ALTER TABLE recent_operations REMOVE TTL")  # the rows here are older than it keeps any
+    monkeypatch.setattr("tests.sinks.messages.START_MS", (time.time_ns() // DAY_NS - 1) * DAY_NS // 10**6)
     ranges = [make_range(SAMPLES, decoded(1, 2)), make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(1))])]
     for message_range in ranges:
         with suppress(TimeoutError):
@@ -151,6 +153,14 @@ def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_a
     for minutes in (1, 10):
         rows = client.query(of_minutes, parameters={"minutes": minutes}).result_rows
         assert rows == [(False, 1, 1, 2_700_000), (True, 2, 0, 0)]
+
+
+def test_rows_that_recent_operations_would_not_keep_are_not_summed_up(clients: Clients, client: Client) -> None:
+    client.command("ALTER TABLE recent_operations REMOVE TTL")
+    for topic, messages in ((SAMPLES, decoded(1, 2)), (ACTIVITY, [tables(ACTIVITY, activity_batch(1))])):
+        ClickHouseSink(clients).write(make_range(topic, messages))
+    assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
+    assert client.query("SELECT count() FROM recent_operations").result_rows == [(0,)]
 
 
 def test_rows_of_many_days_are_inserted_in_blocks_of_few_each_once(
