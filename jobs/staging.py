@@ -2,7 +2,8 @@
 
 They are not replicated, and only `spans` is sorted: the server that the job is connected to appends to them, and reads
 them once. StripeLog keeps a table in two files, so that it is quickly made and dropped. Log can leave columns as they
-are: most of what it takes to insert a row is to compress it.
+are: most of what it takes to insert a row is to compress it. Nothing is inserted into a table that is a file of the job
+(jobs/staged_file.py).
 
 On a cluster, no other server has them. So a subquery of them runs once (GLOBAL), and a DELETE names the rows by a hash
 of what decides about a row: its host, minute and batch. Each shard and each replica comes to the same result then.
@@ -16,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
+from jobs import staged_file
 from jobs.fence import Fence
+from jobs.staged_file import StagedFile
 from jobs.time_range import HostMinute, TimeRange, within
 from sinks import rollup_changes
 from sinks.clickhouse import SETTINGS
@@ -49,16 +52,16 @@ _DEFINITIONS = {
 }
 """Of the tables that are not only the columns of the live one."""
 _LARGE = ("samples", "activity")
-"""The tables with most rows, which are of the engine Log."""
+"""The tables with most rows, which are files of the job, or of the engine Log."""
 _UNCOMPRESSED = frozenset(
     ("trace_id", "span_id", "entry_span_id", "stack_id", "time", "start_time", "duration_ns", "thread_cpu_ns")
 )
 """Their columns whose values differ from row to row: to compress them takes longer than to write and read them."""
 _COLUMNS = (
-    "SELECT name, concat(type, ' ', default_kind, ' ', default_expression) FROM system.columns"
-    " WHERE database = currentDatabase() AND table = {table:String} ORDER BY position"
+    "SELECT name, type FROM system.columns"
+    " WHERE database = currentDatabase() AND table = {table:String} AND default_kind = '' ORDER BY position"
 )
-"""Who has the tables may have added columns of any kind: what a job does not compute has the default there, too."""
+"""Who has the tables may have added columns of any kind. The live table computes those with a default."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
@@ -91,6 +94,7 @@ class Staging:
     fence: Fence
     _made: list[str] = field(default_factory=list)
     _filled: set[str] = field(default_factory=set)
+    _files: dict[str, StagedFile] = field(default_factory=dict)
 
     def table(self, name: str) -> str:
         """Returns the name of a staging table: no other run of the job has it."""
@@ -100,13 +104,23 @@ class Staging:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
             self._make(self.table(name), self._definition(name))
+            if name in _LARGE and staged_file.has_files_of(self.client):
+                self._files[name] = StagedFile(self.client, self.table(name))
 
     def _definition(self, name: str) -> str:
         if name not in _LARGE:
             return _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog")
-        rows = self.client.query(_COLUMNS, parameters={"table": name}).result_rows
-        columns = (f"{identifier(name)} {kind}{' CODEC(NONE)' * (name in _UNCOMPRESSED)}" for name, kind in rows)
-        return f"({', '.join(columns)}) ENGINE = Log"
+        columns = (
+            f"{identifier(column)} {kind}{' CODEC(NONE)' * (column in _UNCOMPRESSED)}"
+            for column, kind in self._columns(name)
+        )
+        engine = staged_file.ENGINE if staged_file.has_files_of(self.client) else "Log"
+        return f"({', '.join(columns)}) ENGINE = {engine}"
+
+    def _columns(self, table: str) -> list[tuple[str, str]]:
+        """Returns names and types of the columns of a table that have no default."""
+        rows = self.client.query(_COLUMNS, parameters={"table": table}).result_rows
+        return [(str(name), str(kind)) for name, kind in rows]
 
     def _make(self, table: str, definition: str) -> None:
         self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
@@ -114,7 +128,10 @@ class Staging:
 
     def insert(self, name: str, rows: pa.Table) -> None:
         self._filled.add(name)
-        self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
+        if name in self._files:
+            self._files[name].append(rows)
+        else:
+            self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
 
     @property
     def globally(self) -> str:
@@ -142,6 +159,8 @@ class Staging:
 
     def drop(self) -> None:
         """Drops the tables."""
+        for file in self._files.values():
+            file.close()
         drop_tables(self.client, self._made)
         self._made.clear()
 
@@ -192,7 +211,8 @@ class Staging:
             rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
             self._delete(table, rows)
         for table in (name for name in ("samples", "activity") if name in tables):
-            self.change(f"INSERT INTO {table} SELECT * FROM {self.table(table)}", condition)
+            columns = ", ".join(identifier(name) for name, _ in self._columns(self.table(table)))
+            self.change(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {self.table(table)}", condition)
         self._note_work("ended", tables)
 
     def _delete(self, table: str, condition: str) -> None:

@@ -86,6 +86,8 @@ def job_that_stops(clients: Clients, stored: Stored, statement: str) -> Iterator
 class _Remote(Clients):
     """The one client of the engine in the process that started this one."""
 
+    uri = "remote"
+
     def __init__(self, engine: Any, statement: str) -> None:
         super().__init__("remote")
         self._engine, self._statement = engine, statement

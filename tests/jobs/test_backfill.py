@@ -93,7 +93,11 @@ def test_a_changed_operator_has_its_effect_in_the_range_and_nowhere_else(stored:
     assert tables(stored.client) == before
 
 
-def test_columns_that_somebody_added_have_their_defaults(stored: Stored) -> None:
+@pytest.mark.parametrize("embedded", [True, False])
+def test_columns_that_somebody_added_have_their_defaults(
+    stored: Stored, embedded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.staged_file.has_files_of", lambda _: embedded)  # the job stages rows as for a server
     for table, column in (
         ("samples", "`group ``by` String DEFAULT concat('of ', service)"),
         ("samples", "its_hour DateTime MATERIALIZED toStartOfHour(time)"),

@@ -1,0 +1,33 @@
+"""Staged rows in the files of tables of the embedded engine."""
+
+from pathlib import Path
+
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+
+from jobs.fence import NO_FENCE
+from jobs.staging import Staging
+from jobs.time_range import TimeRange
+from tests.sinks.engine import client, clients, empty
+
+__all__ = ["client", "clients", "empty"]
+
+
+def rows(hosts: list[str]) -> pa.Table:
+    host_id = pa.array(hosts).dictionary_encode()
+    return pa.table({"host_id": host_id, "value": pa.array(range(len(hosts)), pa.int64())})
+
+
+def test_rows_of_several_portions_are_read_from_one_file_which_goes_with_its_table(client: Client) -> None:
+    staging = Staging(client, "test", TimeRange(0, 10**9), NO_FENCE)
+    staging.make()
+    table = staging.table("samples")
+    read = f"SELECT host_id, value, service FROM {table} ORDER BY ALL"
+    assert client.query(read).result_rows == []
+    staging.insert("samples", rows(["a", "b"]))
+    staging.insert("samples", rows(["c", "b", "a"]))
+    assert client.query(read).result_rows == [("a", 0, ""), ("a", 2, ""), ("b", 1, ""), ("b", 1, ""), ("c", 0, "")]
+    ((path,),) = client.query(f"SELECT data_paths[1] FROM system.tables WHERE name = '{table}'").result_rows
+    assert Path(path).exists()
+    staging.drop()
+    assert not Path(path).exists()
