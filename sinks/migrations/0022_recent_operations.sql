@@ -27,9 +27,6 @@ ORDER BY (minutes, profile_type, start_time, service, operation)
 TTL toDateTime(start_time) + INTERVAL 3 DAY
 SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 512, ttl_only_drop_parts = 1;
 
--- The views leave out rows that are older than that, such as those of a backfill: to sum them up took as long as to store
--- them. Views of earlier releases sum them up, and everything works with these, too.
--- formerly 0afbf8e9f90b8529ed0780b393eacbfd325db17e6df9e86bf02c05bee0fb0627
 CREATE MATERIALIZED VIEW IF NOT EXISTS recent_intervals_view TO recent_operations AS
 SELECT of AS service, op AS operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
@@ -42,14 +39,12 @@ FROM
     SELECT any(service) AS of, any(operation) AS op, any(toStartOfMinute(start_time)) AS minute, any(trace_id) AS trace,
         any(entry_span_id) != toFixedString('', 8) AS is_request, sum(thread_cpu_ns) AS used
     FROM activity
-    WHERE start_time >= now() - INTERVAL 3 DAY
     -- A hash takes half as long as the columns.
     GROUP BY sipHash128(service, operation, toStartOfMinute(start_time), trace_id, entry_span_id)
 )
 ARRAY JOIN [toUInt8(1), toUInt8(10)] AS minutes
 GROUP BY service, operation, minutes, start_time;
 
--- formerly 8cbf7226bb37f77b97683f174bc7e68322bae1807bac506376246b20aa74d29f
 CREATE MATERIALIZED VIEW IF NOT EXISTS recent_requests_view TO recent_operations AS
 SELECT service, operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
@@ -60,12 +55,11 @@ FROM
     SELECT service, operation, toStartOfMinute(start_time) AS minute,
         toUInt64(greatest(toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time), 0)) AS lasted
     FROM spans
-    WHERE operation != '' AND start_time >= now() - INTERVAL 3 DAY
+    WHERE operation != ''
 )
 ARRAY JOIN [toUInt8(1), toUInt8(10)] AS minutes
 GROUP BY service, operation, minutes, start_time;
 
--- formerly 5606cda0f3c3e3b18c5452d706133af4e44bc7c547072a7e294b6ee6922c7555
 CREATE MATERIALIZED VIEW IF NOT EXISTS recent_samples_view TO recent_operations AS
 SELECT profile_type, service, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
@@ -76,7 +70,7 @@ FROM
 (
     SELECT profile_type, service, toStartOfMinute(time) AS minute, trace_id, greatest(sum(value), 0) AS used
     FROM samples
-    WHERE time >= now() - INTERVAL 3 DAY AND trace_id != toFixedString('', 16)
+    WHERE trace_id != toFixedString('', 16)
     GROUP BY profile_type, service, minute, trace_id
 )
 ARRAY JOIN [toUInt8(1), toUInt8(10)] AS minutes

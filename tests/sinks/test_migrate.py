@@ -10,6 +10,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
+from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks import retention
 from sinks.clickhouse import ClickHouseSink
@@ -73,11 +74,13 @@ def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clien
     assert empty.get().query(counts).result_rows == [(5, 3, 2)]
 
 
-def test_what_is_summed_up_before_an_upgrade_and_after_it_is_one_sum(empty: Clients, tmp_path: Path) -> None:
+def test_what_is_summed_up_before_an_upgrade_and_after_it_is_one_sum(
+    empty: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.sinks.messages.START_MS", (time.time_ns() // DAY_NS - 1) * DAY_NS // 10**6)
     folder = copy(tmp_path)
     (folder / "0023_recent_operation_views.sql").unlink()
     migrate(empty.get(), folder)
-    empty.get().command("ALTER TABLE recent_operations REMOVE TTL")  # the rows here are older than it keeps any
     for number in (1, 2):
         ClickHouseSink(empty).write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(number))], first=number))
         migrate(empty.get())
