@@ -75,11 +75,9 @@ def insert_settings(cluster: Cluster = ONE_SERVER) -> dict[str, Any]:
     """Returns the settings of an insert with a token of its own.
 
     A job inserts rows again that were deleted; without the token ClickHouse would drop the block as a repetition.
-    ClickHouse need not look for rows with one key in a block: those for live tables are distinct, and staged spans are
-    read with FINAL.
     """
     on_cluster = {"parallel_distributed_insert_select": 0} if cluster.name else {}
-    return SETTINGS | rollup_changes.insert_settings(cluster) | {"optimize_on_insert": 0} | on_cluster
+    return SETTINGS | rollup_changes.insert_settings(cluster) | on_cluster
 
 
 @dataclass(frozen=True)
