@@ -1,8 +1,8 @@
--- The views of migration 22 at less than half of their CPU. Rows are summed up by minute only, and stored twice; those of
+-- The views of migration 22 at about half of their CPU. Rows are summed up by minute only, and stored twice; those of
 -- ten minutes are merged from them. And a hash of 64 bits is made faster than one of 128: that it is the same for two
 -- requests in one block of a million rows happens once in forty million blocks; then their CPU counts as that of one.
 -- Rows that the table would drop at once, such as those of a backfill, are left out: to sum them up took as long as to
--- store them.
+-- store them. A block that is sent again after the views changed may be summed up twice.
 ALTER TABLE recent_intervals_view MODIFY QUERY
 SELECT service, operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
