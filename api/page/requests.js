@@ -33,16 +33,18 @@ export class Requests {
   async list(values, refresh, signal) {
     const shown = refresh ? byId("trace-rows").children.length : 0;
     const limit = Math.min(Math.max(shown, FIRST_ROWS), MAX_ROWS);
-    const { traces, next, thinned_until: thinned } = await page(values, { limit }, signal);
+    const { traces, next, thinned_until: thinned, complete_above_ns: above } = await page(values, { limit }, signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
     this.#heaviest = Math.max(1, ...traces.map((trace) => trace.cpu_ns));
     replaceRows(byId("trace-rows"), traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
     byId("traces").hidden = traces.length === 0;
-    byId("traces-thinned").hidden = !thinned;
-    byId("traces-thinned").textContent = thinned
-      ? `Before ${formatMoment(Date.parse(thinned))}, operations with many requests have only their heaviest and slowest ones, and one in a hundred.`
-      : "";
+    const limits = [
+      thinned && `Before ${formatMoment(Date.parse(thinned))}, operations with many requests have only their heaviest and slowest ones, and one in a hundred.`,
+      above !== null && `Requests may be missing that used at most ${formatValue(above)} in each minute.`,
+    ].filter(Boolean);
+    byId("traces-thinned").hidden = !limits.length;
+    byId("traces-thinned").textContent = limits.join(" ");
     this.#offerMore(next);
   }
 
