@@ -12,6 +12,7 @@ the same wire format. So has a type whose messages are declared as bytes: who ne
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import TypeVar, cast
 
 import numpy as np
@@ -77,16 +78,12 @@ def columns(messages: Sequence[Message], name: str) -> tuple[np.ndarray, np.ndar
         values = column(messages[0], name)
         return values, np.array([len(values)])
     dtype = _types(_type(messages[0]))[name]
-    data = [_data(message, name) for message in messages]
+    if all(map(_is_as_bytes, set(map(_type, messages)))):
+        data = [values[0] if len(values) == 1 else b"".join(values) for values in map(attrgetter(name), messages)]
+    else:
+        data = [column(message, name).tobytes() for message in messages]
     counts = np.fromiter(map(len, data), np.int64, len(data)) // dtype.itemsize
     return np.frombuffer(bytearray(b"".join(data)), dtype), counts
-
-
-def _data(message: Message, name: str) -> bytes:
-    if not _is_as_bytes(_type(message)):
-        return column(message, name).tobytes()
-    values = getattr(message, name)
-    return values[0] if len(values) == 1 else b"".join(values)
 
 
 def messages(message: Message, name: str) -> list[bytes]:

@@ -11,7 +11,6 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import NamedTuple
 
@@ -36,8 +35,7 @@ _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
 
 
-@dataclass(frozen=True)
-class Archived:
+class Archived(NamedTuple):
     """A message. If it is a bad one, its batch ID is empty and its times are Kafka's timestamp."""
 
     cluster: str  # the ID of the Kafka cluster
@@ -254,7 +252,7 @@ def _file_name(message_range: MessageRange[Archived], messages: list[Archived]) 
 
 
 def _parquet(messages: list[Archived]) -> bytes:
-    table = pa.Table.from_pylist([{name: getattr(m, name) for name in _SCHEMA.names} for m in messages], schema=_SCHEMA)
+    table = pa.Table.from_pylist([message._asdict() for message in messages], schema=_SCHEMA)
     out = pa.BufferOutputStream()
     pq.write_table(table, out, compression="zstd")
     return bytes(out.getvalue())
@@ -264,7 +262,8 @@ def _read_file(folder: fs.FileSystem, path: str) -> Iterator[Archived]:
     """Yields the messages of a file by offset."""
     with folder.open_input_file(path) as file:
         for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=_SCHEMA.names):
-            yield from map(Archived, *(batch.column(name).to_pylist() for name in _SCHEMA.names))
+            columns = (batch.column(name).to_pylist() for name in _SCHEMA.names)
+            yield from map(Archived._make, zip(*columns, strict=True))
 
 
 def _hours(folder: fs.FileSystem, topic: str, first: int, last: int) -> Iterator[tuple[int, str]]:
@@ -299,5 +298,5 @@ def _safe(text: str) -> str:
 _TYPES = {str: pa.string(), bytes: pa.binary(), int: pa.int64()}
 _UNSIGNED = {"started_unix_nano", "sequence"}
 _SCHEMA = pa.schema(
-    [(f.name, pa.uint64() if f.name in _UNSIGNED else _TYPES[f.type]) for f in fields(Archived)]  # type: ignore[index]
+    [(name, pa.uint64() if name in _UNSIGNED else _TYPES[kind]) for name, kind in Archived.__annotations__.items()]
 )
