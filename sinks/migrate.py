@@ -19,6 +19,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
+from icestream.clickhouse import is_embedded
 from sinks.cluster import DICTIONARIES, INSERT_SETTINGS, Cluster, database_statements, distribute, on_cluster
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -92,13 +93,13 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
             settings={"async_insert": 0} | (INSERT_SETTINGS if target.name else {}),
         )
     distribute(client, target)
-    if not known and not target.name:
+    if not target.name and (not known or is_embedded(client.uri)):
         _load_again(client, missing)
     return missing
 
 
 def _load_again(client: Client, missing: list[Statement]) -> None:
-    """Loads views whose query was changed, while nothing is inserted yet.
+    """Loads views whose query was changed, while nobody inserts: tables are new, or only this process has them.
 
     The embedded ClickHouse 26.9 gives the blocks of such a view other deduplication IDs than after its next start: a
     block that a killed sink inserts again would count twice behind the view.

@@ -149,6 +149,27 @@ def test_a_block_of_the_process_that_made_the_tables_is_known_to_the_next_one(tm
     assert done.stdout.strip() == "(5, 2)", done.stderr
 
 
+def test_a_block_of_the_process_that_upgraded_the_tables_is_known_to_the_next_one(tmp_path: Path) -> None:
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    (copy(folder) / "0023_recent_operation_views.sql").unlink()
+    dsn = f"chdb://{tmp_path}/chdb"
+    old = "import sys; from pathlib import Path; from icestream.clickhouse import connect; from sinks.migrate import *\n"
+    old += "migrate(connect(sys.argv[1]), Path(sys.argv[2]))"
+    subprocess.run([sys.executable, "-c", old, dsn, str(folder)], cwd=FOLDER.parents[1], check=True)
+    of_today = "import time, tests.sinks.messages as messages; messages.START_MS = int(time.time()) // 86400 * 86400_000\n"
+    first = subprocess.run([sys.executable, "-c", of_today + FIRST_RUN, dsn], cwd=FOLDER.parents[1])
+    assert first.returncode == 9
+    query = "SELECT sum(traces) FROM recent_operations WHERE minutes = 1"
+    second = (
+        of_today
+        + FIRST_RUN.replace('if table == "batches"', "if False").replace("retried=False", "retried=True")
+        + f"print(clients.get().query({query!r}).result_rows[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", second, dsn], cwd=FOLDER.parents[1], capture_output=True, text=True)
+    assert done.stdout.strip() == "(1,)", done.stderr
+
+
 def test_a_statement_ends_before_a_comment(tmp_path: Path) -> None:
     (tmp_path / "0001_two.sql").write_text("-- why\nSELECT 1;  -- one\n\nSELECT ';' -- two\n;\n-- the end\n")
     assert [statement.sql for statement in statements(tmp_path)] == ["-- why\nSELECT 1", "SELECT ';' -- two"]
