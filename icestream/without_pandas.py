@@ -16,7 +16,13 @@ def without_pandas() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+
+def allow_pandas() -> None:
+    """For code of users: from now on, pandas can be imported in this process."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _NoPandas)]
 
 
 class _NoPandas(MetaPathFinder):

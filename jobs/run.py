@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError
 from icestream.clickhouse import Clients
 from icestream.progress import Progress
 from icestream.symcache import SymCaches
+from icestream.without_pandas import allow_pandas
 from jobs.backfill import backfill, plan
 from jobs.cut import check_cut, take_cut
 from jobs.job import Job, JobError
@@ -67,6 +68,7 @@ def make_operators(name: str, settings: StorageSettings) -> Operators:
     if not name:
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         return Operators(symbolize=Symbolizer(symcaches).names)
+    allow_pandas()
     module, _, attribute = name.partition(":")
     try:
         operators = getattr(importlib.import_module(module), attribute)
