@@ -16,25 +16,27 @@ def drop_start_pages(library: str | None = None) -> int:
     if madvise is None:
         return 0
     dropped = 0
-    for start, end in _unchanged(library):
+    try:
+        smaps = Path("/proc/self/smaps").read_text(errors="replace")
+    except OSError:
+        return 0
+    for start, end in unchanged(smaps, library):
         if madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED) == 0:
             dropped += end - start
     return dropped
 
 
-def _unchanged(library: str | None) -> list[tuple[int, int]]:
+def unchanged(smaps: str, library: str | None) -> list[tuple[int, int]]:
     """The mappings of a library, or of all files, that nobody can write, and that have no pages of their own: relocated
-    addresses, which are not in the file."""
-    try:
-        lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
-    except OSError:
-        return []
+    addresses, which are not in the file, but may be swapped out."""
     found: list[tuple[int, int]] = []
     mapping = None
-    for line in lines:
+    for line in smaps.splitlines():
         if match := _MAPPING.fullmatch(line):
             mapping = match if match["mode"] in ("r--p", "r-xp") and _is_of(library, match["path"]) else None
-        elif mapping and line.startswith("Anonymous:") and line.split()[1] == "0":
+        elif mapping and line.startswith("Anonymous:") and line.split()[1] != "0":
+            mapping = None
+        elif mapping and line.startswith("Swap:") and line.split()[1] == "0":
             found.append((int(mapping["start"], 16), int(mapping["end"], 16)))
     return found
 

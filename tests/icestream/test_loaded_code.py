@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from icestream.loaded_code import drop_start_pages
+from icestream.loaded_code import drop_start_pages, unchanged
 from tests.waiting import PATIENCE_S
 
 PROGRAM = """
@@ -47,6 +47,23 @@ def test_pages_that_are_not_as_in_the_file_stay() -> None:
     before = own_pages(_ctypes.__file__)
     assert drop_start_pages(_ctypes.__file__) > 0
     assert own_pages(_ctypes.__file__) == before != []
+
+
+SMAPS = """
+7f0000000000-7f0000002000 r--p 00000000 fe:00 123 /usr/lib/a library.so
+Rss:                   4 kB
+Anonymous:             {anonymous} kB
+Swap:                  {swapped} kB
+SwapPss:               0 kB
+VmFlags: rd mr mw me
+"""
+
+
+@pytest.mark.parametrize(("anonymous", "swapped", "count"), [(0, 0, 1), (4, 0, 0), (0, 4, 0)])
+def test_own_pages_may_be_swapped_out(anonymous: int, swapped: int, count: int) -> None:
+    smaps = SMAPS.format(anonymous=anonymous, swapped=swapped)
+    found = [(0x7F0000000000, 0x7F0000002000)] * count
+    assert unchanged(smaps, "/usr/lib/a library.so") == unchanged(smaps, None) == found
 
 
 def own_pages(library: str) -> list[str]:
