@@ -75,18 +75,21 @@ def read_heaviest_traces(
     last: LastTrace | None,
     limit: int,
     only_kept: bool = False,
+    of_few: bool = True,
 ) -> HeaviestTraces:
     """At most `limit` traces, behind `last`; those with the most `order` come first.
 
     `order` is cpu_ns, thread_cpu_ns or sampled_cpu_ns. `only_kept`: of thinned days, without those that have lost rows:
-    a few samples would make them look heavy. Raises ApiError.
+    a few samples would make them look heavy. `of_few`: the first page is of few candidates, if these fill it. Raises
+    ApiError.
     """
+    of_few = of_few and last is None
     conditions = Conditions()
     having = [f"{name} >= {conditions.bind(getattr(min_cpu, name), 'Int64')}" for name in _CPU_COLUMNS]
     if last is not None:
         bound = f"({conditions.bind(last.value, 'Int64')}, {conditions.bind_trace_id(last.trace_id)})"
         having.append(f"({order}, trace_id) < {bound}")
-    candidates = None if only_kept else read_candidates(database, selection, order, limit, is_first_page=last is None)
+    candidates = None if only_kept else read_candidates(database, selection, order, limit, of_few)
     chosen = None if candidates is None else candidates.trace_ids
     by_service = _select_cpu_by_service(selection, conditions.parameters, chosen, only_kept)
     # Of few traces, all is read at once.
@@ -100,6 +103,8 @@ def read_heaviest_traces(
         conditions.parameters,
     )
     ids = texts(answer["id"])
+    if of_few and candidates and candidates.complete_above_ns and len(ids) < limit:  # others are not selected
+        return read_heaviest_traces(database, selection, order, min_cpu, last, limit, of_few=False)
     selected = _selected(answer) if columns else _read_selected(database, selection, ids)
     requests = _read_requests(database, selection, ids)
     unsampled = sorted({each.service for each in selected.values() if not each.sampled.longest_period})

@@ -20,7 +20,8 @@ from api.queries.selection import Selection
 from icestream.recent_operations import HEAVIEST, packed_cpu, packed_trace
 
 MORE_CANDIDATES = 1000
-"""Pages after the first one are of so many candidates at least. Each costs a millisecond: its rows are read by ID."""
+"""Pages after the first one, and a first one that fewer do not fill, are of so many candidates at least. Each costs a
+millisecond: its rows are read by ID."""
 _PIECES = 10
 """Of so many pieces for each candidate, the largest ones, it is added up what a trace used."""
 _SQL = f"""
@@ -62,10 +63,11 @@ class _OfKind:
 
 
 def read_candidates(
-    database: Database, selection: Selection, order: str, limit: int, is_first_page: bool
+    database: Database, selection: Selection, order: str, limit: int, of_few: bool
 ) -> Candidates | None:
     """Those for a list of `limit` requests in the `order` of `read_heaviest_traces`; None: all rows are read, because
-    they are few, or because the selector or the time range needs it. Raises ApiError."""
+    they are few, or because the selector or the time range needs it. `of_few`: half as many again as are listed.
+    Raises ApiError."""
     if any(matcher.label not in ("service", OPERATION) for matcher in selection.matchers):
         return None
     kinds = [OF_REQUESTS, selection.profile_type]
@@ -76,7 +78,7 @@ def read_candidates(
     ranges = [selection.time_range]
     if not are_many(database, ranges, [OF_REQUESTS, selection.profile_type]) or not are_stored(database, ranges):
         return None
-    count = limit + limit // 2 if is_first_page else max(2 * limit, MORE_CANDIDATES)
+    count = limit + limit // 2 if of_few else max(2 * limit, MORE_CANDIDATES)
     ids: dict[str, None] = {}
     complete_above_ns = 0
     for each in _read_kinds(database, selection, kinds, count):

@@ -72,11 +72,11 @@ def test_of_samples_only_those_candidates_are_read_that_may_be_above_the_bound(s
     store.insert("activity", clocked)
     sampled = [store.request("", "shop", number, 40_000_000 + number) for number in range(59)]
     store.store_samples(sampled, 1)
-    light = read_candidates(store.of_sums, store.selection(), "cpu_ns", 10, is_first_page=True)
+    light = read_candidates(store.of_sums, store.selection(), "cpu_ns", 10, of_few=True)
     assert light is not None
     assert light.trace_ids == [one["trace_id"].hex() for one in reversed(clocked[-15:])]
     store.store_samples(sampled[:1], 2)
-    heavy = read_candidates(store.of_sums, store.selection(), "cpu_ns", 10, is_first_page=True)
+    heavy = read_candidates(store.of_sums, store.selection(), "cpu_ns", 10, of_few=True)
     assert heavy is not None
     assert heavy.trace_ids == [*light.trace_ids, sampled[0]["trace_id"].hex()]
     (first,) = read(store.of_sums, store.selection(), limit=1).traces
@@ -104,6 +104,15 @@ def test_pages_of_candidates_have_each_request_once(store: RecentStore) -> None:
             break
         pages += page
     assert pages == read(store.of_rows, store.selection()).traces
+
+
+def test_a_first_page_is_full_although_the_heaviest_candidates_are_not_selected(store: RecentStore) -> None:
+    store.store(store.requests(500, seconds=180))
+    for first, last, selector in ((59, 149, "{}"), (0, 180, '{operation="GET /a"}')):
+        for order in ORDERS:
+            answer = read(store.of_sums, store.selection(selector, first, last), order, limit=6)
+            assert answer.complete_above_ns > 0
+            assert len(answer.traces) == 6
 
 
 def test_a_block_that_comes_again_is_not_counted_again(store: RecentStore) -> None:
