@@ -11,6 +11,7 @@ of what decides about a row: its host, minute and batch. Each shard and each rep
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,7 +159,8 @@ class Staging:
     def drop(self) -> None:
         """Drops the tables."""
         for file in self._files.values():
-            file.close()
+            with suppress(OSError):  # where the disk is full, to drop them is what helps
+                file.close()
         drop_tables(self.client, self._made)
         self._made.clear()
 

@@ -1,8 +1,11 @@
 """Staged rows in the files of tables of the embedded engine."""
 
+import resource
+import signal
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from clickhouse_connect.driver.client import Client
 
 from jobs.fence import NO_FENCE
@@ -31,3 +34,21 @@ def test_rows_of_several_portions_are_read_from_one_file_which_goes_with_its_tab
     assert Path(path).exists()
     staging.drop()
     assert not Path(path).exists()
+
+
+def test_tables_go_where_no_more_of_a_file_can_be_written(client: Client) -> None:
+    staging = Staging(client, "test", TimeRange(0, 10**9), NO_FENCE)
+    staging.make()
+    staging.insert("samples", rows(["a"]))
+    limits, on_signal = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            staging.insert("samples", rows(["a"] * 100_000))
+        staging.drop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, on_signal)
+    assert client.query(f"SELECT count() FROM system.tables WHERE name = '{staging.table('samples')}'").result_rows == [
+        (0,)
+    ]
