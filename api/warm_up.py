@@ -9,6 +9,7 @@ from api.http.app_state import AppState
 from api.queries.selection import Selection
 from api.queries.stack_values import read_selected_stacks
 from api.queries.time_range import TimeRange
+from icestream.settings import SettingError
 from icestream.times import HOUR_NS
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
@@ -32,5 +33,5 @@ def warm_up(state: AppState) -> None:
     try:
         stacks = read_selected_stacks(state.database, selection, _MOST_STACKS)
         state.stacks.functions_of(stacks.stack_ids)
-    except ApiError as error:
-        _log.info("the stacks of the last hour are not read ahead: %s", error.message)
+    except (ApiError, SettingError) as error:
+        _log.info("the stacks of the last hour are not read ahead: %s", error)

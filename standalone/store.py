@@ -17,6 +17,8 @@ from sinks.retention import set_retention
 from standalone.settings import StoreSettings
 
 _RETRY_S = 2.0
+_WARM_UP_S = 10.0
+"""How long it waits at its end for what the API reads ahead."""
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     clients = Clients(settings.clickhouse)
     problem: list[str | None] = ["the tables are not created yet"]
     sinks: list[service.Running] = []
+    warming_up: list[threading.Thread] = []
 
     def also_ready() -> str | None:
         return sinks[0].problem() if sinks else problem[0]
@@ -43,7 +46,7 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     log.info("the API and the page are at http://%s", server.address)
     try:
         if _create_tables(clients, settings, stop, problem):
-            start_warming_up(app.state.shared)
+            warming_up.append(start_warming_up(app.state.shared))
             sinks.append(service.start(settings, stop, clients))
             with closing(JobServer(settings, clients)):
                 _watch(server, sinks[0], stop)
@@ -52,6 +55,8 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
         server.close()
         if sinks:
             sinks[0].join()
+        for thread in warming_up:  # the embedded engine crashes if a process ends in the middle of a query
+            thread.join(_WARM_UP_S)
 
 
 def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Event, problem: list[str | None]) -> bool:

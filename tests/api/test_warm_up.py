@@ -11,7 +11,7 @@ from api import warm_up as module
 from api.http.app import create_app
 from api.http.app_state import AppState
 from api.settings import ApiSettings
-from api.warm_up import start_warming_up
+from api.warm_up import start_warming_up, warm_up
 from icestream.clickhouse import Clients
 from tests.api.conftest import Api
 from tests.api.fill import Sample, fill, frame
@@ -51,3 +51,7 @@ def test_of_too_many_stacks_none_is_read(api: Api, client: Client, monkeypatch: 
 def test_without_tables_nothing_is_read(engine: str) -> None:
     app = create_app(ApiSettings(), Clients(engine, database="default"))
     start_warming_up(app.state.shared).join()
+
+
+def test_without_an_address_nothing_is_read() -> None:
+    warm_up(create_app(ApiSettings(), Clients("foo")).state.shared)
