@@ -154,10 +154,14 @@ def test_a_block_of_the_process_that_upgraded_the_tables_is_known_to_the_next_on
     folder.mkdir()
     (copy(folder) / "0023_recent_operation_views.sql").unlink()
     dsn = f"chdb://{tmp_path}/chdb"
-    old = "import sys; from pathlib import Path; from icestream.clickhouse import connect; from sinks.migrate import *\n"
+    old = (
+        "import sys; from pathlib import Path; from icestream.clickhouse import connect; from sinks.migrate import *\n"
+    )
     old += "migrate(connect(sys.argv[1]), Path(sys.argv[2]))"
     subprocess.run([sys.executable, "-c", old, dsn, str(folder)], cwd=FOLDER.parents[1], check=True)
-    of_today = "import time, tests.sinks.messages as messages; messages.START_MS = int(time.time()) // 86400 * 86400_000\n"
+    of_today = (
+        "import time, tests.sinks.messages as messages; messages.START_MS = int(time.time()) // 86400 * 86400_000\n"
+    )
     first = subprocess.run([sys.executable, "-c", of_today + FIRST_RUN, dsn], cwd=FOLDER.parents[1])
     assert first.returncode == 9
     query = "SELECT sum(traces) FROM recent_operations WHERE minutes = 1"
