@@ -16,6 +16,9 @@ from icestream.topics import DEFAULT_PROFILE_TYPE
 _MOST_STACKS = 200_000
 """Of more, the first question reads what it needs."""
 
+MOST_WARM_UP_S = 10.0
+"""How long to wait for the thread at the end of a process: the embedded engine crashes in the middle of a query."""
+
 _log = logging.getLogger(__name__)
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.http.app import create_app
-from api.warm_up import start_warming_up
+from api.warm_up import MOST_WARM_UP_S, start_warming_up
 from icestream.clickhouse import Clients, is_embedded
 from icestream.http_server import Server
 from jobs.server import JobServer
@@ -17,8 +17,6 @@ from sinks.retention import set_retention
 from standalone.settings import StoreSettings
 
 _RETRY_S = 2.0
-_WARM_UP_S = 10.0
-"""How long it waits at its end for what the API reads ahead."""
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +53,8 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
         server.close()
         if sinks:
             sinks[0].join()
-        for thread in warming_up:  # the embedded engine crashes if a process ends in the middle of a query
-            thread.join(_WARM_UP_S)
+        for thread in warming_up:
+            thread.join(MOST_WARM_UP_S)
 
 
 def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Event, problem: list[str | None]) -> bool:

@@ -11,9 +11,9 @@ import argparse
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from api.warm_up import start_warming_up
+from api.warm_up import MOST_WARM_UP_S, start_warming_up
 from icestream.cli import CommandError
-from icestream.clickhouse import Clients
+from icestream.clickhouse import Clients, is_embedded
 from icestream.http_server import ServerError, serve
 from icestream.stop import stop_event
 
@@ -26,9 +26,12 @@ def run(args: argparse.Namespace) -> int:
     settings = ApiSettings.from_args(args)
     stop = stop_event()
     app = create_app(settings, Clients(settings.clickhouse))
-    start_warming_up(app.state.shared)
+    warming_up = start_warming_up(app.state.shared)
     try:
         serve(app, settings.listen, stop, "the API and the page")
     except ServerError as error:
         raise CommandError(str(error)) from error
+    finally:
+        if is_embedded(settings.clickhouse):
+            warming_up.join(MOST_WARM_UP_S)
     return 0

@@ -53,7 +53,7 @@ class KnownSeries:
         self._labels: dict[int, dict[str, str]] = {}  # the series that were asked for last are at the end
         self._bytes = 0
         self._answers: dict[str, _Answer] = {}  # the oldest first
-        self._table_rows, self._rows_until = 0, 0.0  # time.monotonic()
+        self._counted = 0, 0.0  # rows of the table, and until when (time.monotonic()) that is taken for true
         self._lock = threading.Lock()
 
     def seen(
@@ -99,10 +99,11 @@ class KnownSeries:
     def _count(self) -> int:
         """The number of rows of `series_seen`, which ClickHouse tells in a third of the time that it takes to read
         some."""
-        if time.monotonic() >= self._rows_until:
+        table_rows, until = self._counted
+        if (now := time.monotonic()) >= until:
             table_rows = int(self.database.table("SELECT count() AS n FROM series_seen")["n"][0].as_py())
-            self._table_rows, self._rows_until = table_rows, time.monotonic() + _COUNT_S
-        return self._table_rows
+            self._counted = table_rows, now + _COUNT_S
+        return table_rows
 
     def _room(self) -> float:
         """How many series memory holds, if they are as large as those that fill it: of more it would forget each before
