@@ -1,7 +1,5 @@
 """Clients of ClickHouse: a server (`http://user:password@host:8123/database`) or the embedded engine (`chdb:///path`)."""
 
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +85,5 @@ def connect(dsn: str, **options: Any) -> Client:
 
 @cache
 def _drop_start_of_engine() -> None:
-    """Of the 200 MB of its library that are resident after its start, 60 are used by queries."""
-    library = getattr(sys.modules.get("chdb._chdb"), "__file__", None)
-    if library:
-        drop_start_pages(os.path.realpath(library))
+    """Of 200 MB of its library that are resident after its start, queries use 60."""
+    drop_start_pages()

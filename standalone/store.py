@@ -10,6 +10,7 @@ from api.http.app import create_app
 from api.warm_up import MOST_WARM_UP_S, start_warming_up
 from icestream.clickhouse import Clients, is_embedded
 from icestream.http_server import Server
+from icestream.loaded_code import drop_start_pages
 from jobs.server import JobServer
 from sinks import service
 from sinks.migrate import are_new, migrate, shown
@@ -44,6 +45,7 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     log.info("the API and the page are at http://%s", server.address)
     try:
         if _create_tables(clients, settings, stop, problem):
+            drop_start_pages()  # 50 of 330 MB
             warming_up.append(start_warming_up(app.state.shared))
             sinks.append(service.start(settings, stop, clients))
             with closing(JobServer(settings, clients)):
