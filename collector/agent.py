@@ -48,7 +48,7 @@ class Agent:
         priority.hand_over_soon()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
         loaded = load(settings)
-        drop_start_pages()  # 7 of 86 MB
+        drop_start_pages()  # 7 of 86 MB that are resident
         _drop_capabilities()
         self._publisher = Publisher(settings, self._spool)
         files = FileCache()

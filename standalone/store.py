@@ -45,7 +45,7 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     log.info("the API and the page are at http://%s", server.address)
     try:
         if _create_tables(clients, settings, stop, problem):
-            drop_start_pages()  # 50 of 330 MB
+            drop_start_pages()  # making and loading the tables leaves 50 MB
             warming_up.append(start_warming_up(app.state.shared))
             sinks.append(service.start(settings, stop, clients))
             with closing(JobServer(settings, clients)):
