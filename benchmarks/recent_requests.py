@@ -4,9 +4,10 @@
 
 An hour of requests until now, of 20 services with 50 operations each: CPU and durations are log-normal (5 ms and
 20 ms), a request has an interval of CPU and a span, and is sampled at 19 Hz. They are stored in blocks in the order of
-time, as by a sink. `insert_cpu_s` is of the first million requests, with the views and without them (`plain`), with all
-merges. Lists are read by rows (`rows`, without a limit of requests) and as the API does (`sums`). Prints one JSON
-object.
+time, as by a sink. The 50 hours before have made-up rollups of these operations, each of 360,000 requests; those of six
+hours are built from them. `insert_cpu_s` is of the first million requests, with the views and without them (`plain`),
+with all merges. Lists are read by rows (`rows`, without a limit of requests) and as the API does (`sums`). Prints one
+JSON object.
 """
 
 import argparse
@@ -30,15 +31,35 @@ from api.queries.selection import Selection
 from api.queries.time_range import TimeRange
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
+from icestream.operation_sums import QUANTILES
+from icestream.rollups import HOUR_S, OPERATION_HOURS, OPERATION_SIX_HOURS
 from icestream.topics import DEFAULT_PROFILE_TYPE
+from sinks.buckets import Bucket
 from sinks.migrate import migrate
+from sinks.rollup_builds import note_builds
+from sinks.rollups import build
 
 SERVICES, OPERATIONS = 20, 50
 _SAMPLE_NS = 10**9 // 19
 _VIEWS = ("recent_intervals_view", "recent_requests_view", "recent_samples_view")
 _COMPARED = 1_000_000
 _TABLES = ("activity", "spans", "entry_spans", "span_operations", "samples", "trace_samples", "recent_operations")
-_TIMES = 5
+_TIMES = 9
+_HOURS, _SKETCHES, _VALUES = 50, 100, 20_000
+_ROLLUPS = f"""
+INSERT INTO operation_hours (service, profile_type, operation, start_time, count, value, squares, longest_period,
+    thread_cpu_ns, requests, measured, request_cpu_ns, request_duration_ns, cpu, duration, build)
+SELECT concat('service-', toString(number % {SERVICES})), kind, concat('GET /', toString(intDiv(number, {SERVICES}))),
+    toDateTime({{hour:UInt32}}, 'UTC'), if(sampled, 50000, 0), if(sampled, 3e12, 0), if(sampled, 1e18, 0),
+    if(sampled, {_SAMPLE_NS}, 0), if(sampled, 0, 3e12), if(sampled, 0, 360000), if(sampled, 0, 360000),
+    if(sampled, 0, 3e12), if(sampled, 0, 9e12), if(sampled, none, cpu), if(sampled, none, duration), {{build:UInt64}}
+FROM
+(
+    SELECT number, number % {_SKETCHES} AS of, kind, kind != '' AS sampled,
+        arrayReduce('quantilesDDState({QUANTILES})', emptyArrayFloat64()) AS none
+    FROM numbers({SERVICES * OPERATIONS}) ARRAY JOIN ['', '{DEFAULT_PROFILE_TYPE}'] AS kind
+) AS operations
+ANY LEFT JOIN sketches USING (of)"""
 # Of each request: IDs, start, CPU, duration and source.
 _REQUESTS = f"""
 SELECT number, toFixedString(MD5(toString(number)), 16) AS trace,
@@ -79,6 +100,24 @@ class Hour:
             used += time.process_time() - begun
         client.command("DROP TABLE made")
         return used
+
+
+def make_rollups(client: Client, until_s: int) -> None:
+    """Of the hours before."""
+    client.command(
+        f"CREATE TABLE sketches ENGINE = Memory AS SELECT number % {_SKETCHES} AS of,"
+        f" quantilesDDState({QUANTILES})(5e6 * exp(randNormal(0, 1, number))) AS cpu,"
+        f" quantilesDDState({QUANTILES})(2e7 * exp(randNormal(0, 1.2, number + 1))) AS duration"
+        f" FROM numbers({_SKETCHES * _VALUES}) GROUP BY of"
+    )
+    builds = {until_s - HOUR_S * hour: hour for hour in range(1, _HOURS + 1)}
+    for hour, number in builds.items():
+        client.command(_ROLLUPS, parameters={"hour": hour, "build": number})
+    client.command("DROP TABLE sketches")
+    note_builds(client, OPERATION_HOURS, builds, "built")
+    length_s = OPERATION_SIX_HOURS.bucket_s
+    for start in range(-(-min(builds) // length_s) * length_s, until_s - length_s + 1, length_s):
+        build(client, Bucket(OPERATION_SIX_HOURS, start))
 
 
 def insert_cpu_s(hour: Hour, block: int, views: bool) -> float:
@@ -141,6 +180,7 @@ def main(argv: list[str] | None = None) -> int:
         client = clients.get()
         migrate(client)
         hour.fill(client, args.requests, args.block)
+        make_rollups(client, hour.start_unix_nano // (HOUR_S * 10**9) * HOUR_S)
         answer |= measure(clients, hour.start_unix_nano + 3600 * 10**9)
         sizes = "SELECT table, sum(bytes_on_disk), count() FROM system.parts WHERE active GROUP BY table"
         stored = {str(table): (int(size), int(parts)) for table, size, parts in client.query(sizes).result_rows}

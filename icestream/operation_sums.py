@@ -16,12 +16,11 @@ SUMS = {
     "duration": "duration_",
 }  # fmt: skip
 """Likewise. `measured`: requests of which a clock measured CPU; `cpu` and `duration`: sketches of their values."""
-MERGED = (
-    "sum(c), sum(v), sum(sq), max(longest), sum(w), sum(n), sum(measured_), sum(cpu_sum), sum(duration_sum),"
-    f" quantilesDDMergeState({QUANTILES})(cpu_), quantilesDDMergeState({QUANTILES})(duration_)"
-)
+_SKETCHES = ("cpu_", "duration_")
+_MERGE = dict.fromkeys(_SKETCHES, f"quantilesDDMergeState({QUANTILES})") | {"longest": "max"}
+"""How several rows become one, by the names of SUMS; others are added up."""
+MERGED = ", ".join(f"{_MERGE.get(name, 'sum')}({name})" for name in SUMS.values())
 """SUMS of several rows."""
-_RECENT_SUMS = ("thread_cpu_ns", "requests", "measured", "request_cpu_ns", "request_duration_ns")
 _NO_SAMPLES = "toInt64(0) AS c, toInt64(0) AS v, toFloat64(0) AS sq, toFloat64(0) AS longest"
 _NO_SKETCHES = f"""quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS cpu_,
     quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS duration_"""
@@ -38,7 +37,11 @@ SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}}
     sum(thread_cpu_ns) AS w, {_NO_REQUESTS}
 FROM activity {{where}} GROUP BY of, op, at_"""
 _OF_RECENT = f"""
-SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES}"""
+SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
+    toUInt64(thread_cpu_ns) AS w, toUInt64(requests) AS n, toUInt64(measured) AS measured_,
+    toUInt64(request_cpu_ns) AS cpu_sum, toUInt64(request_duration_ns) AS duration_sum, cpu AS cpu_,
+    duration AS duration_
+FROM recent_operations {{where}}"""
 _OF_REQUESTS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
     toUInt64(0) AS w, count() AS n, countIf(intervals > 0) AS measured_, sum(request_cpu) AS cpu_sum,
@@ -89,14 +92,7 @@ def requests_from(where: str, intervals: str) -> str:
 
 def of_recent(at: str, where: str) -> str:
     """What was summed up as it was stored, without samples. `where`: WHERE ... of rows of `recent_operations`."""
-    sums = ", ".join(f"toUInt64({column}) AS {SUMS[column]}" for column in _RECENT_SUMS)
-    return f"{_OF_RECENT.format(at=at)}, {sums}, cpu AS cpu_, duration AS duration_ FROM recent_operations {where}"
-
-
-def of_recent_without_sketches(at: str, where: str) -> str:
-    """The same, of which no percentiles are asked for: to read the sketches takes most of the time."""
-    sums = ", ".join(f"sum({column}) AS {SUMS[column]}" for column in _RECENT_SUMS)
-    return f"{_OF_RECENT.format(at=at)}, {sums}, {_NO_SKETCHES} FROM recent_operations {where} GROUP BY of, op, at_"
+    return _OF_RECENT.format(at=at, where=where)
 
 
 def of_rollups(table: str, at: str, where: str) -> str:
@@ -104,3 +100,13 @@ def of_rollups(table: str, at: str, where: str) -> str:
     keys = ", ".join(f"toString({column}) AS {name}" for column, name in KEYS.items())
     sums = ", ".join(f"{column} AS {name}" for column, name in SUMS.items())
     return f"\nSELECT {keys}, {at} AS at_, {sums} FROM {table} {where}"
+
+
+def without_sketches(rows: str) -> str:
+    """The sums of such a SELECT, of which no percentiles are asked for: to read the sketches takes most of the time."""
+    sums = ", ".join(
+        f"{_MERGE.get(name, 'sum')}(of_rows.{name}) AS {name}" for name in SUMS.values() if name not in _SKETCHES
+    )
+    return (
+        f"\nSELECT of_type, of, op, at_, {sums}, {_NO_SKETCHES} FROM ({rows}) AS of_rows GROUP BY of_type, of, op, at_"
+    )

@@ -1,7 +1,7 @@
 """The tables of rollups of operations, and the SELECTs that fill them.
 
 A request belongs to the minute in which it began, a sample to the minute in which it was taken, an interval to the
-minute in which it began. So each row is counted once. Hours are summed up from minutes, and days from hours.
+minute in which it began. So each row is counted once. Hours are summed up from minutes, others from hours.
 """
 
 from collections.abc import Collection
@@ -10,7 +10,14 @@ from clickhouse_connect.driver.client import Client
 
 from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
-from icestream.rollups import IN_RANGE, OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
+from icestream.rollups import (
+    IN_RANGE,
+    OPERATION_DAYS,
+    OPERATION_HOURS,
+    OPERATION_MINUTES,
+    OPERATION_SIX_HOURS,
+    Level,
+)
 from icestream.span_operations import HAS_SPAN_NAMES, select_span_operations
 from sinks.cluster import ACROSS_SHARDS
 
@@ -73,9 +80,9 @@ def _minutes() -> str:
 
 
 def _coarser(table: str, start: str) -> str:
-    """`start`: a function that rounds times."""
+    """`start`: an expression of the bucket of `start_time`."""
     sources = f"WHERE {IN_RANGE} AND build IN {{sources:Array(UInt64)}}"
-    return operation_sums.of_rollups(table, f"{start}(start_time)", sources)
+    return operation_sums.of_rollups(table, start, sources)
 
 
 def _summed_up(rows: str) -> str:
@@ -87,8 +94,11 @@ def _summed_up(rows: str) -> str:
 
 OPERATION_TABLES: dict[Level, dict[str, str]] = {
     OPERATION_MINUTES: {"operation_minutes": _summed_up(_minutes())},
-    OPERATION_HOURS: {"operation_hours": _summed_up(_coarser("operation_minutes", "toStartOfHour"))},
-    OPERATION_DAYS: {"operation_days": _summed_up(_coarser("operation_hours", "toStartOfDay"))},
+    OPERATION_HOURS: {"operation_hours": _summed_up(_coarser("operation_minutes", "toStartOfHour(start_time)"))},
+    OPERATION_SIX_HOURS: {
+        "operation_six_hours": _summed_up(_coarser("operation_hours", "toStartOfInterval(start_time, INTERVAL 6 HOUR)"))
+    },
+    OPERATION_DAYS: {"operation_days": _summed_up(_coarser("operation_hours", "toStartOfDay(start_time)"))},
 }
 """The table of each level, and the SELECT that fills it. Its parameters are those of `fill_parameters`, and `sources`
 or those of `trace_ranges`."""

@@ -61,6 +61,7 @@ _ROLLUPS = {
     "gauge day": ("gauge_days", "gauge_stack_days"),
     "operation minute": ("operation_minutes",),
     "operation hour": ("operation_hours",),
+    "operation 6 hours": ("operation_six_hours",),
     "operation day": ("operation_days",),
 }
 _MORE_THAN_ROWS = 4
@@ -86,7 +87,7 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     What rows refer to by ID is kept for as long as any of them. Locations have no age, see `drop_unused_locations`. A
     table with partitions drops whole parts, so a row may live longer: a day, in `batches` a week, in rollups a month.
     """
-    of_unit = {"minute": rollups.minute, "hour": rollups.hour, "day": rollups.day}
+    of_unit = {"minute": rollups.minute, "hour": rollups.hour, "6 hours": rollups.hour, "day": rollups.day}
     for number in (days or 0, *of_unit.values()):
         if not 0 <= number <= MAX_DAYS:
             raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {number}")

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 
 from clickhouse_connect.driver.client import Client
 
-from icestream.rollups import DAY_S, OPERATION_DAYS, OPERATION_LEVELS
+from icestream.rollups import DAY_S, OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_every_host
 from sinks.delete_requests import (
     OF_SPANS,
@@ -40,6 +40,8 @@ IN_MEMORY = 60_000_000
 """While rows are deleted, each host keeps hashes of the traces that stay in memory, and for two tables those of the
 spans of the day's samples, some 35 bytes each. If there are more of these, the rows stay."""
 _CHANGES = ("sample_changes", "rollup_builds")
+_FINAL_LEVELS = (OPERATION_MINUTES, OPERATION_HOURS, OPERATION_DAYS)
+"""Those that are not built again once rows are gone; others are summed up from these."""
 log = logging.getLogger(__name__)
 
 
@@ -148,11 +150,11 @@ def _settled(client: Client, days: Sequence[int], quiet_unix_s: int) -> set[int]
         "SELECT intDiv(toUnixTimestamp(start_time), {day:UInt32}) * {day:UInt32} AS at,"
         " toUnixTimestamp(max(noted_time)) FROM rollup_builds"
         " WHERE state = 'built' AND level IN {levels:Array(String)} GROUP BY at",
-        parameters={"day": DAY_S, "levels": [level.name for level in OPERATION_LEVELS]},
+        parameters={"day": DAY_S, "levels": [level.name for level in _FINAL_LEVELS]},
     ).result_rows
     at_work = {day for day, change in changes.items() if change.is_open or change.last_unix_s > quiet_unix_s}
     settled = set(days) - at_work - {int(day) for day, at in built if at > quiet_unix_s}
-    for level in OPERATION_LEVELS:
+    for level in _FINAL_LEVELS:
         valid = read_valid_builds(client, level, days[0], days[-1] + DAY_S)
         settled = {day for day in settled if valid.keys() >= set(range(day, day + DAY_S, level.bucket_s))}
     return settled
@@ -165,7 +167,7 @@ def _changes(client: Client, days: Sequence[int]) -> dict[int, Changes]:
 
 def _make_final(client: Client, days: Sequence[int], cluster: Cluster) -> None:
     """From now on the rollups of these days are not built again: not all of their rows will be there."""
-    for level in OPERATION_LEVELS:
+    for level in _FINAL_LEVELS:
         for day in days:
             note_builds(client, level, read_valid_builds(client, level, day, day + DAY_S), "final", cluster=cluster)
     wait_for_every_host(client, cluster, "rollup_builds")
@@ -176,9 +178,9 @@ def _are_final(client: Client, days: Sequence[int]) -> bool:
         "SELECT uniqExact(level, start_time) FROM rollup_builds"
         " WHERE state = 'final' AND level IN {levels:Array(String)}"
         " AND intDiv(toUnixTimestamp(start_time), {day:UInt32}) * {day:UInt32} IN {days:Array(UInt32)}",
-        parameters={"days": days, "levels": [level.name for level in OPERATION_LEVELS], "day": DAY_S},
+        parameters={"days": days, "levels": [level.name for level in _FINAL_LEVELS], "day": DAY_S},
     ).result_rows[0][0]
-    return bool(final == len(days) * sum(DAY_S // level.bucket_s for level in OPERATION_LEVELS))
+    return bool(final == len(days) * sum(DAY_S // level.bucket_s for level in _FINAL_LEVELS))
 
 
 def _note(client: Client, day: int, state: str, cluster: Cluster) -> None:

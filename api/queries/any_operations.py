@@ -7,13 +7,14 @@ from api.queries.conditions import Conditions, add_span_times, add_times
 from api.queries.database import Database
 from api.queries.sample_operations import active_spans
 from api.queries.time_range import TimeRange
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, OPERATION_SIX_HOURS
 from icestream.span_operations import HAS_SPAN_NAMES
 from icestream.times import DAY_NS
 
 OPERATION_TABLES = {
     OPERATION_MINUTES: "operation_minutes",
     OPERATION_HOURS: "operation_hours",
+    OPERATION_SIX_HOURS: "operation_six_hours",
     OPERATION_DAYS: "operation_days",
 }
 

@@ -34,6 +34,8 @@ _ALL_IN_MEMORY = ", group_by_two_level_threshold_bytes = 0"
 """Else, from 100,000 groups or 50 MB on, ClickHouse merges those of its threads in parallel, and answers in 256 small
 blocks. That takes longer than few threads gain: sums of 200,000 stacks take 230 ms instead of 180. The limit by bytes
 stays where there may be any number of groups, because only such groups can go to a disk when memory runs out."""
+_FEW_ROWS_A_THREAD = ", merge_tree_min_rows_for_concurrent_read = 1, merge_tree_min_bytes_for_concurrent_read = 1"
+"""Else one thread reads up to 160,000 rows of a table: many, if each has sketches."""
 _NO_TABLE = {60: "a table is missing", 81: "the database is missing", 47: "a column is missing"}
 
 
@@ -63,10 +65,17 @@ class Database:
             self._limits += _ONE_LEVEL
             self._all_in_memory = _ALL_IN_MEMORY
 
-    def table(self, sql: str, parameters: Mapping[str, Any] | None = None, has_few_groups: bool = False) -> pa.Table:
-        """Returns the answer to a SELECT. `has_few_groups`: they fit into memory, or it is refused anyway. Raises
-        ApiError."""
+    def table(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        has_few_groups: bool = False,
+        reads_slow_rows: bool = False,
+    ) -> pa.Table:
+        """Returns the answer to a SELECT. `has_few_groups`: they fit into memory, or it is refused anyway.
+        `reads_slow_rows`: some thousand of them are worth another thread. Raises ApiError."""
         limits = self._limits + (self._all_in_memory if has_few_groups else "")
+        limits += _FEW_ROWS_A_THREAD if reads_slow_rows else ""
         try:
             with CLICKHOUSE_SECONDS.time(), self._clients.borrowed() as client:
                 data = client.raw_query(sql + limits, parameters=dict(parameters or {}), fmt="ArrowStream")

@@ -14,7 +14,7 @@ from api.queries.rollups import make_plan
 from api.queries.sample_operations import select_span_operations, span_hours, split_matchers
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, OPERATION_SIX_HOURS, Level
 from icestream.span_operations import HAS_SPAN_NAMES, JOIN_SPAN_NAMES, SERIES_SPAN_NAMES, SPAN_NAME, has_rows
 from icestream.times import HOUR_NS
 
@@ -62,7 +62,9 @@ def whole_hours(time_range: TimeRange) -> TimeRange:
 
 
 def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], hours: TimeRange) -> list[str]:
-    plan = make_plan(database, hours, (OPERATION_DAYS, OPERATION_HOURS), finer=(OPERATION_MINUTES,))
+    plan = make_plan(
+        database, hours, (OPERATION_DAYS, OPERATION_SIX_HOURS, OPERATION_HOURS), finer=(OPERATION_MINUTES,)
+    )
     sources = []
     for part in plan.parts:
         conditions = _of_service(named, of_service)

@@ -13,14 +13,14 @@ from api.queries.conditions import Conditions, add_matchers, add_times, add_valu
 from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
 from api.queries.recent import OF_REQUESTS, are_many, are_stored, in_minutes, recent_conditions, were_replaced
-from api.queries.rollups import Plan, make_plan
+from api.queries.rollups import Buckets, Plan, make_plan
 from api.queries.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection import Selection
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
 from icestream import operation_sums
 from icestream.operation_sums import QUANTILES
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, OPERATION_SIX_HOURS
 from icestream.times import DAY_NS, HOUR_NS
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -28,6 +28,10 @@ _AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
 """How long after the time range the intervals of requests that began in it are read: at least, and at most. A span
 lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
+_LEVELS = (OPERATION_DAYS, OPERATION_SIX_HOURS, OPERATION_HOURS, OPERATION_MINUTES)
+_IN_HOURS_NS = 12 * HOUR_NS
+"""Where requests are many, longer time ranges begin with a whole hour: the minutes of a part of an hour may take longer
+to read than all other hours."""
 
 # at_: whether it is of the time range; else it is of the period before.
 _SQL = f"""
@@ -90,8 +94,9 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     `previous_` are about the period of the same length just before the time range.
     """
     of_operation, of_service = split_operation(selection.matchers)
-    plans = _plan(database, selection.time_range)
-    recent = _plan_recent(database, selection.time_range) if _are_many(database, plans) else None
+    buckets = _buckets(database, selection.time_range)
+    plans = _plan(database, selection.time_range, buckets)
+    recent = _plan_recent(database, selection.time_range, buckets) if _are_many(database, plans) else None
     if recent:
         plans = recent
     conditions = Conditions()
@@ -100,7 +105,8 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         of_period = Selection(selection.profile_type, tuple(of_service), each)
         for part in plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
-            parts.append(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where))
+            of_part = operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where)
+            parts.append(of_part if at == "1" else operation_sums.without_sketches(of_part))
     if recent and plans.gaps:
         parts += _of_recent(of_service, plans, conditions)
     elif plans.gaps and any_operations(database, plans.gaps):
@@ -112,7 +118,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
     sql = _SQL.format(matches=" AND ".join(matches.expressions) or "1", parts=" UNION ALL ".join(parts))
-    answer = database.table(sql, conditions.parameters)
+    answer = database.table(sql, conditions.parameters, reads_slow_rows=True)
     if len(answer) > _MAX_OPERATIONS:
         raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
     rows = _rows(answer, selection.profile_type)
@@ -121,13 +127,24 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     return Operations(of_traced, plans.now.as_json(), plans.time_range, sampled_until)
 
 
-def _plan(database: Database, time_range: TimeRange, rounded: bool = False) -> _Plans:
-    """`rounded`: to whole minutes, which are then read from rollups wherever these are built."""
+def _buckets(database: Database, time_range: TimeRange) -> Buckets:
+    """All that plans may need."""
+    before = _before(TimeRange(max(0, time_range.start_unix_nano - HOUR_NS), time_range.end_unix_nano))
+    return Buckets(database, TimeRange(before.start_unix_nano, time_range.end_unix_nano + HOUR_NS), _LEVELS)
+
+
+def _before(time_range: TimeRange) -> TimeRange:
+    """The period of the same length just before."""
     length = time_range.end_unix_nano - time_range.start_unix_nano
-    before = TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
-    levels, finer = (OPERATION_DAYS, OPERATION_HOURS), (OPERATION_MINUTES,)
+    return TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
+
+
+def _plan(database: Database, time_range: TimeRange, buckets: Buckets, rounded: bool = False) -> _Plans:
+    """`rounded`: to whole minutes, which are then read from rollups wherever these are built."""
+    before = _before(time_range)
     now_plan, before_plan = (
-        make_plan(database, each, levels, finer=finer, rounded=rounded) for each in (time_range, before)
+        make_plan(database, each, _LEVELS[:-1], finer=_LEVELS[-1:], rounded=rounded, buckets=buckets)
+        for each in (time_range, before)
     )
     return _Plans(now_plan, before_plan, time_range, before)
 
@@ -136,10 +153,13 @@ def _are_many(database: Database, plans: _Plans) -> bool:
     return bool(plans.gaps) and are_many(database, plans.gaps)
 
 
-def _plan_recent(database: Database, time_range: TimeRange) -> _Plans | None:
+def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) -> _Plans | None:
     """What to read where rows are too many; the gaps of these plans are read from `recent_operations`. None if it does
     not have all of these, or has rows that a job has replaced."""
-    plans = _plan(database, in_minutes(time_range), rounded=True)
+    whole = in_minutes(time_range)
+    if whole.end_unix_nano - whole.start_unix_nano > _IN_HOURS_NS:
+        whole = TimeRange(whole.start_unix_nano // HOUR_NS * HOUR_NS, whole.end_unix_nano)
+    plans = _plan(database, whole, buckets, rounded=True)
     if plans.gaps and (not are_stored(database, plans.gaps) or were_replaced(database, plans.gaps)):
         return None
     return plans
@@ -148,14 +168,12 @@ def _plan_recent(database: Database, time_range: TimeRange) -> _Plans | None:
 def _of_recent(of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:
     """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
     parts = []
-    for plan, select, at in (
-        (plans.now, operation_sums.of_recent, "1"),
-        (plans.before, operation_sums.of_recent_without_sketches, "0"),
-    ):
+    for plan, at in ((plans.now, "1"), (plans.before, "0")):
         if plan.samples:
             minutes = recent_conditions(plan.samples, [OF_REQUESTS], conditions.parameters)
             add_matchers(minutes, of_service)
-            parts.append(select(at, minutes.where))
+            rows = operation_sums.of_recent(at, minutes.where)
+            parts.append(rows if at == "1" else operation_sums.without_sketches(rows))
     return parts
 
 

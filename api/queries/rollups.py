@@ -9,6 +9,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import pyarrow.compute as pc
@@ -23,6 +25,7 @@ from icestream.rollups import (
     DAY_S,
     DAYS,
     GAUGE_DAYS,
+    HOUR_S,
     HOURS,
     Level,
     bucket_parameters,
@@ -45,6 +48,11 @@ class Bucket:
     build: int
     final: bool
 
+    @property
+    def hours(self) -> range:
+        """When its hours begin."""
+        return range(self.start_unix_nano, self.end_unix_nano, HOUR_S * _S)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -66,13 +74,23 @@ class Part:
 
     def add_to(self, conditions: Conditions, time_range: TimeRange) -> None:
         """Adds that rows are of these buckets; of hours that reach out of the time range, only the minutes in it."""
-        first, last = self.buckets[0].start_unix_nano // _S, self.buckets[-1].end_unix_nano // _S
-        if self.level.unit == "minute":
-            first = max(first, time_range.start_unix_nano // _MINUTE_NS * 60)
-            last = min(last, -(-time_range.end_unix_nano // _S))
-        conditions.add(f"start_time >= toDateTime({conditions.bind(first, 'UInt32')}, 'UTC')")
-        conditions.add(f"start_time < toDateTime({conditions.bind(last, 'UInt32')}, 'UTC')")
+        times = []
+        for start, end in self._ranges():
+            first, last = start // _S, end // _S
+            if self.level.unit == "minute":
+                first = max(first, time_range.start_unix_nano // _MINUTE_NS * 60)
+                last = min(last, -(-time_range.end_unix_nano // _S))
+            since, until = (f"toDateTime({conditions.bind(unix_s, 'UInt32')}, 'UTC')" for unix_s in (first, last))
+            times.append(f"start_time >= {since} AND start_time < {until}")
+        conditions.add_any(times)
         conditions.add(f"build IN {conditions.bind([each.build for each in self.buckets], 'Array(UInt64)')}")
+
+    def _ranges(self) -> list[Range]:
+        """The time ranges of these buckets, without the longest one between them: coarser ones are read there."""
+        start, end = self.buckets[0].start_unix_nano, self.buckets[-1].end_unix_nano
+        between = [(one.end_unix_nano, other.start_unix_nano) for one, other in pairwise(self.buckets)]
+        gap = max(between, key=lambda gap: gap[1] - gap[0], default=(end, end))
+        return [(start, end)] if gap[0] == gap[1] else [(start, gap[0]), (gap[1], end)]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -101,25 +119,25 @@ def make_plan(
     coarser: Sequence[Level] = (),
     finer: Sequence[Level] = (),
     rounded: bool = False,
+    buckets: "Buckets | None" = None,
 ) -> Plan:
     """`levels`: those that can answer the query, the best one first; `coarser`, `finer`: others, which it reads only
-    where samples may be gone, the finer ones first; `rounded`: the finer ones also where samples are there. Raises
-    ApiError."""
+    where samples may be gone, the finer ones first; `rounded`: the finer ones also where samples are there; `buckets`:
+    at least those of the time range and all of these levels. Raises ApiError."""
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
     if not rounded and not _may_have_buckets(database, time_range, levels, coarser):
         return Plan([], [time_range])
-    found = _read_buckets(database, time_range, (*levels, *coarser, *finer))
+    found = (buckets or Buckets(database, time_range, (*levels, *coarser, *finer))).by_level
     taken: dict[Level, list[Bucket]] = {}
     for level in found:
         taken[level], gaps = _take(found[level] if level in levels else [], gaps, whole=True)
     for level in (*finer, *sorted((*levels, *coarser), key=lambda level: level.bucket_s)):
-        days = {each.start_unix_nano // (DAY_S * _S) for other in taken.values() for each in other}
-        # A day of which hours were taken would count these twice.
+        hours = {hour for buckets in taken.values() for each in buckets for hour in each.hours}
+        # A bucket of which hours were taken would count these twice.
         usable = [
             each
             for each in found[level]
-            if (each.final or (rounded and level in finer))
-            and (level.bucket_s < DAY_S or each.start_unix_nano // (DAY_S * _S) not in days)
+            if (each.final or (rounded and level in finer)) and hours.isdisjoint(each.hours)
         ]
         widened, gaps = _take(usable, gaps, whole=False)
         taken[level] = sorted(taken[level] + widened, key=lambda each: each.start_unix_nano)
@@ -173,24 +191,34 @@ def _final_until(database: Database, time_range: TimeRange) -> int:
     return int(answer["until"][0].as_py()) * _S
 
 
-def _read_buckets(database: Database, time_range: TimeRange, levels: Sequence[Level]) -> dict[Level, list[Bucket]]:
-    """Buckets with a valid build, in order: all that lie in the time range or reach into it. Raises ApiError."""
-    longest = max(levels, key=lambda level: level.bucket_s)
-    parameters = bucket_parameters(longest, time_range.start_unix_nano // _S, -(-time_range.end_unix_nano // _S))
-    # In two questions: a join of both tables takes more CPU than both.
-    answer = database.table(BUILDS_SQL, parameters)
-    hours = database.table(CHANGED_HOURS_SQL, parameters)
-    changes = dict(zip(*(hours[name].to_numpy().tolist() for name in ("start", "changes")), strict=True))
-    found: dict[Level, list[Bucket]] = {}
-    for level in levels:
-        of_level = answer.filter(pc.equal(answer["level"], level.name.encode()))
-        columns = (of_level[name].to_numpy().tolist() for name in ("start", "build", "final", "changes"))
-        valid = valid_builds(zip(*columns, strict=True), changes, level)
-        found[level] = [
-            Bucket(start * _S, (start + level.bucket_s) * _S, build.number, build.final)
-            for start, build in valid.items()
-        ]
-    return found
+@dataclass(frozen=True)
+class Buckets:
+    """The buckets of a time range with a valid build, which are read when they are first needed."""
+
+    database: Database
+    time_range: TimeRange
+    levels: Sequence[Level]
+
+    @cached_property
+    def by_level(self) -> dict[Level, list[Bucket]]:
+        """In order, all that lie in the time range or reach into it. Raises ApiError."""
+        start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
+        longest = max(self.levels, key=lambda level: level.bucket_s)
+        parameters = bucket_parameters(longest, start // _S, -(-end // _S))
+        # In two questions: a join of both tables takes more CPU than both.
+        answer = self.database.table(BUILDS_SQL, parameters)
+        hours = self.database.table(CHANGED_HOURS_SQL, parameters)
+        changes = dict(zip(*(hours[name].to_numpy().tolist() for name in ("start", "changes")), strict=True))
+        found: dict[Level, list[Bucket]] = {}
+        for level in self.levels:
+            of_level = answer.filter(pc.equal(answer["level"], level.name.encode()))
+            columns = (of_level[name].to_numpy().tolist() for name in ("start", "build", "final", "changes"))
+            valid = valid_builds(zip(*columns, strict=True), changes, level)
+            found[level] = [
+                Bucket(start * _S, (start + level.bucket_s) * _S, build.number, build.final)
+                for start, build in valid.items()
+            ]
+        return found
 
 
 def _take(buckets: list[Bucket], gaps: list[Range], whole: bool) -> tuple[list[Bucket], list[Range]]:

@@ -1,5 +1,7 @@
 -- Rollups of operations, see docs/storage.md: what /api/v1/operations answers, for any time range. Rows belong to builds,
 -- as those of other rollups. What is of samples has a profile type; what is of requests and intervals has ''.
+-- They are in the order of time, in small granules: to read a sketch takes long, also where it is not needed.
+-- formerly 68bd7d319d7c064529ff02238ac01ab74bf54e39f130a7decb55b8ed6903bff2
 CREATE TABLE IF NOT EXISTS operation_minutes
 (
     service      LowCardinality(String) CODEC(ZSTD(1)),
@@ -21,9 +23,11 @@ CREATE TABLE IF NOT EXISTS operation_minutes
 )
 ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
-PRIMARY KEY (profile_type, toDate(start_time), service)
-ORDER BY (profile_type, toDate(start_time), service, operation, start_time);
+PRIMARY KEY (profile_type, toStartOfHour(start_time), service)
+ORDER BY (profile_type, toStartOfHour(start_time), service, operation, start_time)
+SETTINGS index_granularity = 512;
 
+-- formerly aaa0ed2861f42a122165a4943239b3b7000a7cebfbd8651603019ddb181a50b6
 CREATE TABLE IF NOT EXISTS operation_hours
 (
     service      LowCardinality(String) CODEC(ZSTD(1)),
@@ -45,8 +49,8 @@ CREATE TABLE IF NOT EXISTS operation_hours
 )
 ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
-PRIMARY KEY (profile_type, toDate(start_time), service)
-ORDER BY (profile_type, toDate(start_time), service, operation, start_time);
+ORDER BY (profile_type, start_time, service, operation)
+SETTINGS index_granularity = 512;
 
 CREATE TABLE IF NOT EXISTS operation_days
 (

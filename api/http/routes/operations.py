@@ -143,8 +143,9 @@ def operations(
     """Lists the operations of services, and for each of these services what belongs to no operation: together they are
     all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
 
-    Where there are very many requests, the time range is taken in whole minutes, and `sampled_until` is a time: later,
-    sampled CPU is not counted, and the CPU of a request in percentiles is that of the pieces in which it was stored.
+    Where there are very many requests, the time range is taken in whole minutes, and from a whole hour on if it has
+    more than 12 hours. Then `sampled_until` is a time: later, sampled CPU is not counted, and the CPU of a request in
+    percentiles is that of the pieces in which it was stored.
 
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """

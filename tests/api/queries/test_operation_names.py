@@ -3,12 +3,13 @@
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from api.queries.any_operations import OPERATION_TABLES
 from api.queries.database import Database
 from api.queries.operation_names import read_operation_names
 from api.queries.time_range import TimeRange
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_LEVELS, Level
+from icestream.rollups import OPERATION_LEVELS, OPERATION_MINUTES, Level
 from tests.api.conftest import Api
 from tests.api.queries.operations_data import Request, insert_requests
 from tests.api.queries.rollup_store import T0
@@ -34,7 +35,7 @@ def test_without_a_time_range_names_are_those_of_the_newest_complete_builds(
     assert read_operation_names(Database(clients, ApiSettings()), (), None, "", 10) == ["GET /2"]
 
 
-@pytest.mark.parametrize("level", [OPERATION_HOURS, OPERATION_DAYS])
+@pytest.mark.parametrize("level", [level for level in OPERATION_LEVELS if level != OPERATION_MINUTES])
 def test_names_of_a_time_range_whose_rows_are_gone_are_those_of_rollups(
     engine: str, database: str, level: Level
 ) -> None:
@@ -49,7 +50,7 @@ def insert_builds(client: Client, level: Level) -> None:
     states = {1: ("begun", "built"), 2: ("begun", "built"), 3: ("begun",)}
     insert_rows(
         client,
-        "operation_" + level.unit + "s",
+        OPERATION_TABLES[level],
         [bucket() | {"service": "shop", "operation": f"GET /{build}", "build": build} for build in states],
     )
     builds = [(build, state) for build, all_states in states.items() for state in all_states]

@@ -57,6 +57,25 @@ def test_sums_and_percentiles_are_those_of_rows_whatever_happens(
         requests.check(requests.selection())
 
 
+def test_six_hours_are_read_at_once_and_hours_before_and_after_them(requests: Requests) -> None:
+    requests.come(200)
+    requests.build()
+    selection = select((), T0 + 5 * HOUR, T0 + 20 * HOUR)
+    requests.check(selection)
+    requests.come(30, first=0.3, days=0.1)
+    levels = {part["level"]: part["buckets"] for part in read_operations(requests.database, selection).rollups}
+    assert levels.get("6 hours", 0) < 2
+    requests.check(selection)
+    requests.build()
+    found = read_operations(requests.database, selection)
+    assert [(part["level"], part["buckets"]) for part in found.rollups] == [("6 hours", 2), ("hour", 3)]
+    requests.client.command(
+        f"ALTER TABLE operation_hours DELETE WHERE start_time BETWEEN {T0 + 6 * HOUR} AND {T0 + 17 * HOUR}"
+        " SETTINGS mutations_sync = 1"
+    )
+    requests.check(selection)
+
+
 def test_rows_of_all_shards_are_one_answer(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", 40)
     shards = Shards(engine, "operations_of_shards")

@@ -8,6 +8,7 @@ import pytest
 from api.queries.database import Database
 from api.queries.operations import read_operations
 from api.queries.selection import Selection
+from api.queries.time_range import TimeRange
 from api.terminal.draw_operations import draw_operations
 from icestream.clickhouse import Clients
 from icestream.recent_operations import RECENT_DAYS
@@ -70,6 +71,17 @@ def test_a_range_is_taken_in_whole_minutes(store: RecentStore) -> None:
     answer, exact = read_operations(store.of_sums, odd), read(store.of_rows, whole)
     assert answer.time_range == whole.time_range
     assert without_samples(in_order(answer.all)) == without_samples(exact)
+
+
+def test_a_range_of_more_than_twelve_hours_begins_with_a_whole_hour(store: RecentStore) -> None:
+    store.store(store.requests(300))
+    begin, end = store.start * 10**9 - 12 * HOUR * 10**9, (store.start + HOUR) * 10**9
+    for odd, whole in ((60, 0), (HOUR + 60, HOUR + 60)):
+        answer = read_operations(store.of_sums, store.selection("{}", odd - 12 * HOUR, HOUR))
+        assert answer.time_range == TimeRange(begin + whole * 10**9, end)
+        assert sum(row["requests"] for row in answer.all) == sum(
+            row["requests"] for row in read(store.of_rows, store.selection())
+        )
 
 
 def test_until_now_the_last_ten_minutes_are_read_as_one(store: RecentStore, monkeypatch: pytest.MonkeyPatch) -> None:
