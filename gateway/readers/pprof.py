@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice, pairwise
 
 import numpy as np
@@ -154,7 +155,11 @@ class _Reader:
         self.rows = SampleRows()
         self._strings = strings
         self._of_profile = labels
-        self._columns = {row for row, text in enumerate(strings) if text in _COLUMNS}
+
+    @cached_property
+    def _columns(self) -> set[int]:
+        """Rows of strings. Most profiles have no labels, and need none."""
+        return {row for row, text in enumerate(self._strings) if text in _COLUMNS}
 
     def read(
         self, samples: Samples, locations: ById, location_row: np.ndarray, time_unix_nano: int, types: int
