@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 _AT_ONCE = 1
 """Reading is nearly all Python, so one thread is at work at any time. But numpy gives Python's lock away for each
-column of more than 500 rows: two threads take it from each other 180 times for a profile, and take a tenth more CPU or more.
+column of more than 500 rows: two threads take it from each other 180 times for a profile, which takes a tenth more CPU.
 """
 _WAIT_S = 0.5
 """Then a function runs beside the others: these may read large profiles for seconds."""
