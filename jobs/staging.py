@@ -1,9 +1,9 @@
 """Staging tables: tables with the columns of the live ones, in which a job collects what it recomputed of one slice.
 
-They are not replicated, and only the `spans` of a server are sorted: the server that the job is connected to appends to
-them, and reads them once. StripeLog keeps a table in two files, so that it is quickly made and dropped. Log can leave
-columns as they are: most of what it takes to insert a row is to compress it. Nothing is inserted into a table that is a
-file of the job (jobs/staged_file.py).
+They are not replicated, and only `spans` is sorted: the server that the job is connected to appends to them, and reads
+them once. StripeLog keeps a table in two files, so that it is quickly made and dropped. Log can leave columns as they
+are: most of what it takes to insert a row is to compress it. Nothing is inserted into a table that is a file of the job
+(jobs/staged_file.py).
 
 On a cluster, no other server has them. So a subquery of them runs once (GLOBAL), and a DELETE names the rows by a hash
 of what decides about a row: its host, minute and batch. Each shard and each replica comes to the same result then.
@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -45,21 +44,16 @@ DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2} | ON_EVERY_HOST
 """Settings with which a DELETE returns when every replica has executed it."""
 MAX_HASHES = 10_000
 """Hashes in one DELETE: about 210 kB. ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
-_EACH_SPAN_ONCE = "ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id)"
-"""As the live table: a span that was reported several times is the last one."""
 _DEFINITIONS = {
     "batches": "ENGINE = StripeLog"
     " AS SELECT * EXCEPT stored_time, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0",
+    # As the live table: a span that was reported several times is the last one.
     # Without the live table's codecs: IDs are random, and are read once.
-    "spans": f"{_EACH_SPAN_ONCE} AS SELECT * FROM spans LIMIT 0",
+    "spans": "ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id) AS SELECT * FROM spans LIMIT 0",
 }
 """Of the tables that are not only the columns of the live one."""
 _LARGE = ("samples", "activity")
 """The tables with most rows, which are files of the job, or of the engine Log."""
-_FILES = (*_LARGE, "spans")
-"""The tables that are files where the engine can read those of the job."""
-_IN_ORDER = {"max_threads": 1, "max_insert_threads": 1}
-"""Settings with which a table is copied in the order of its rows."""
 _UNCOMPRESSED = frozenset(
     ("trace_id", "span_id", "entry_span_id", "stack_id", "time", "start_time", "duration_ns", "thread_cpu_ns")
 )
@@ -108,27 +102,27 @@ class Staging:
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
-            is_file = name in _FILES and staged_file.has_files_of(self.client)
-            self._make(self.table(name), self._definition(name, is_file))
-            if is_file:
+            self._make(self.table(name), self._definition(name))
+            if name in _LARGE and staged_file.has_files_of(self.client):
                 self._files[name] = StagedFile(self.client, self.table(name))
 
-    def _definition(self, name: str, is_file: bool) -> str:
-        if name not in _LARGE and not is_file:
+    def _definition(self, name: str) -> str:
+        if name not in _LARGE:
             return _DEFINITIONS.get(name, f"AS {name} ENGINE = StripeLog")
         columns = (
             f"{identifier(column)} {kind}{' CODEC(NONE)' * (column in _UNCOMPRESSED)}"
             for column, kind in self._columns(name)
         )
-        return f"({', '.join(columns)}) ENGINE = {staged_file.ENGINE if is_file else 'Log'}"
+        engine = staged_file.ENGINE if staged_file.has_files_of(self.client) else "Log"
+        return f"({', '.join(columns)}) ENGINE = {engine}"
 
     def _columns(self, table: str) -> list[tuple[str, str]]:
         """Returns names and types of the columns of a table that have no default."""
         rows = self.client.query(_COLUMNS, parameters={"table": table}).result_rows
         return [(str(name), str(kind)) for name, kind in rows]
 
-    def _make(self, table: str, definition: str, **settings: Any) -> None:
-        self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES | settings)
+    def _make(self, table: str, definition: str) -> None:
+        self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
         self._made.append(table)
 
     def insert(self, name: str, rows: pa.Table) -> None:
@@ -217,13 +211,9 @@ class Staging:
             rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
             self._delete(table, rows)
         for table in (name for name in ("samples", "activity") if name in tables):
-            self._copy(table, self.table(table), condition)
+            columns = ", ".join(identifier(name) for name, _ in self._columns(self.table(table)))
+            self.change(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {self.table(table)}", condition)
         self._note_work("ended", tables)
-
-    def _copy(self, table: str, staged: str, condition: str = "1") -> None:
-        """Copies staged rows to a live table, which computes the columns that they lack."""
-        columns = ", ".join(identifier(name) for name, _ in self._columns(self.table(table)))
-        self.change(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged}", condition)
 
     def _delete(self, table: str, condition: str) -> None:
         if not self.fence.cluster.name:
@@ -264,7 +254,7 @@ class Staging:
             new = self._new_spans()
             hours = self._hours_of_spans(self.table("spans") if new == self._spans else new)
             self._note_spans(hours)  # if the job ends in the middle, these spans are not new when it goes on
-            self._copy("spans", new)
+            self.change(f"INSERT INTO spans SELECT * FROM {new}", "1")
             self._note_spans(hours)
         if "locations" not in self._filled:
             return
@@ -275,19 +265,10 @@ class Staging:
             f" AND (version > 0 OR location_id NOT IN (SELECT location_id {live}))",
         )  # fmt: skip
 
-    @cached_property
+    @property
     def _spans(self) -> str:
-        """The staged spans, each once. In a file hardly ever one is there twice; then they are copied."""
-        spans = self.table("spans")
-        if "spans" not in self._files:
-            return f"{spans} FINAL"
-        # By a hash, which is quicker: should two spans have the same one, all are copied for nothing.
-        all_differ = f"SELECT uniqExact(cityHash64(trace_id, span_id)) = count() FROM {spans}"
-        if self.client.query(all_differ).result_rows[0][0]:
-            return spans
-        once = self.table("spans_once")
-        self._make(once, f"{_EACH_SPAN_ONCE} AS SELECT * FROM {spans}", **_IN_ORDER)
-        return f"{once} FINAL"
+        """The staged spans, each once."""
+        return f"{self.table('spans')} FINAL"
 
     def _new_spans(self) -> str:
         """Returns what has the staged spans that the live table lacks, or only their operation or status: all of them,
