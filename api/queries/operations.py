@@ -30,8 +30,8 @@ lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
 _LEVELS = (OPERATION_DAYS, OPERATION_SIX_HOURS, OPERATION_HOURS, OPERATION_MINUTES)
 _IN_HOURS_NS = 12 * HOUR_NS
-"""Where requests are many, longer time ranges begin with a whole hour: the minutes of a part of an hour may take longer
-to read than all other hours."""
+"""Where requests are many, longer time ranges begin with a whole hour if that can be read: the minutes of a part of an
+hour may take longer than all other hours."""
 
 # at_: whether it is of the time range; else it is of the period before.
 _SQL = f"""
@@ -156,13 +156,15 @@ def _are_many(database: Database, plans: _Plans) -> bool:
 def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) -> _Plans | None:
     """What to read where rows are too many; the gaps of these plans are read from `recent_operations`. None if it does
     not have all of these, or has rows that a job has replaced."""
-    whole = in_minutes(time_range)
-    if whole.end_unix_nano - whole.start_unix_nano > _IN_HOURS_NS:
-        whole = TimeRange(whole.start_unix_nano // HOUR_NS * HOUR_NS, whole.end_unix_nano)
-    plans = _plan(database, whole, buckets, rounded=True)
-    if plans.gaps and (not are_stored(database, plans.gaps) or were_replaced(database, plans.gaps)):
-        return None
-    return plans
+    minutes = in_minutes(time_range)
+    whole = [minutes]
+    if minutes.end_unix_nano - minutes.start_unix_nano > _IN_HOURS_NS:
+        whole.insert(0, TimeRange(minutes.start_unix_nano // HOUR_NS * HOUR_NS, minutes.end_unix_nano))
+    for each in whole:
+        plans = _plan(database, each, buckets, rounded=True)
+        if not plans.gaps or (are_stored(database, plans.gaps) and not were_replaced(database, plans.gaps)):
+            return plans
+    return None
 
 
 def _of_recent(of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:

@@ -1,6 +1,7 @@
 """The operations of the last hours from what was summed up as rows were stored, where these are too many to read."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +83,18 @@ def test_a_range_of_more_than_twelve_hours_begins_with_a_whole_hour(store: Recen
         assert sum(row["requests"] for row in answer.all) == sum(
             row["requests"] for row in read(store.of_rows, store.selection())
         )
+
+
+def test_it_begins_with_a_whole_minute_if_the_hour_is_older_than_what_was_summed_up(
+    store: RecentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that of the period before."""
+    store.store(store.requests(100))
+    since = int(store.start - 24.25 * HOUR) * 10**9
+    monkeypatch.setattr("api.queries.recent.RECENT_NS", time.time_ns() - since)
+    answer = read_operations(store.of_sums, store.selection("{}", 1800 - 12.25 * HOUR, 1800))
+    assert answer.time_range.start_unix_nano == int((store.start + 1800 - 12.25 * HOUR) * 10**9)
+    assert answer.sampled_until is not None
 
 
 def test_until_now_the_last_ten_minutes_are_read_as_one(store: RecentStore, monkeypatch: pytest.MonkeyPatch) -> None:
