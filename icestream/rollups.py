@@ -37,7 +37,7 @@ LEVELS = (MINUTES, HOURS, DAYS, *GAUGE_LEVELS)
 OPERATION_MINUTES = Level("operation minute", "minute", HOUR_S, of_operations=True)
 OPERATION_HOURS = Level("operation hour", "hour", HOUR_S, of_operations=True, source=OPERATION_MINUTES)
 OPERATION_SIX_HOURS = Level("operation 6 hours", "6 hours", 6 * HOUR_S, of_operations=True, source=OPERATION_HOURS)
-"""So a day until now is a third as many rows: to read their sketches takes most of the time of a query."""
+"""With them, a day until now has less than half as many rows: reading their sketches takes most of a query's time."""
 OPERATION_DAYS = Level("operation day", "day", DAY_S, of_operations=True, source=OPERATION_HOURS)
 OPERATION_LEVELS = (OPERATION_MINUTES, OPERATION_HOURS, OPERATION_SIX_HOURS, OPERATION_DAYS)
 """Those of operations and their requests."""

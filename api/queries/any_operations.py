@@ -17,6 +17,9 @@ OPERATION_TABLES = {
     OPERATION_SIX_HOURS: "operation_six_hours",
     OPERATION_DAYS: "operation_days",
 }
+ANSWERING_LEVELS = (OPERATION_DAYS, OPERATION_SIX_HOURS, OPERATION_HOURS)
+"""For `make_plan`, the best one first."""
+FINER_LEVELS = (OPERATION_MINUTES,)
 
 
 _ROWS = ("activity", "entry_spans", "span_operations")

@@ -1,6 +1,6 @@
 """Which operations services have."""
 
-from api.queries.any_operations import OPERATION_TABLES, any_operations
+from api.queries.any_operations import ANSWERING_LEVELS, FINER_LEVELS, OPERATION_TABLES, any_operations
 from api.queries.conditions import (
     Conditions,
     add_matchers,
@@ -14,7 +14,7 @@ from api.queries.rollups import make_plan
 from api.queries.sample_operations import select_span_operations, span_hours, split_matchers
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, OPERATION_SIX_HOURS, Level
+from icestream.rollups import Level
 from icestream.span_operations import HAS_SPAN_NAMES, JOIN_SPAN_NAMES, SERIES_SPAN_NAMES, SPAN_NAME, has_rows
 from icestream.times import HOUR_NS
 
@@ -62,9 +62,7 @@ def whole_hours(time_range: TimeRange) -> TimeRange:
 
 
 def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], hours: TimeRange) -> list[str]:
-    plan = make_plan(
-        database, hours, (OPERATION_DAYS, OPERATION_SIX_HOURS, OPERATION_HOURS), finer=(OPERATION_MINUTES,)
-    )
+    plan = make_plan(database, hours, ANSWERING_LEVELS, finer=FINER_LEVELS)
     sources = []
     for part in plan.parts:
         conditions = _of_service(named, of_service)

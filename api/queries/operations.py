@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from api.errors import bad_request, too_large
-from api.queries.any_operations import OPERATION_TABLES, any_operations
+from api.queries.any_operations import ANSWERING_LEVELS, FINER_LEVELS, OPERATION_TABLES, any_operations
 from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
@@ -20,7 +20,6 @@ from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
 from icestream import operation_sums
 from icestream.operation_sums import QUANTILES
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, OPERATION_SIX_HOURS
 from icestream.times import DAY_NS, HOUR_NS
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -28,7 +27,6 @@ _AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
 """How long after the time range the intervals of requests that began in it are read: at least, and at most. A span
 lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
-_LEVELS = (OPERATION_DAYS, OPERATION_SIX_HOURS, OPERATION_HOURS, OPERATION_MINUTES)
 _IN_HOURS_NS = 12 * HOUR_NS
 """Where requests are many, longer time ranges begin with a whole hour if that can be read: the minutes of a part of an
 hour may take longer than all other hours."""
@@ -105,8 +103,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         of_period = Selection(selection.profile_type, tuple(of_service), each)
         for part in plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
-            of_part = operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where)
-            parts.append(of_part if at == "1" else operation_sums.without_sketches(of_part))
+            parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
     if recent and plans.gaps:
         parts += _of_recent(of_service, plans, conditions)
     elif plans.gaps and any_operations(database, plans.gaps):
@@ -130,7 +127,8 @@ def read_operations(database: Database, selection: Selection) -> Operations:
 def _buckets(database: Database, time_range: TimeRange) -> Buckets:
     """All that plans may need."""
     before = _before(TimeRange(max(0, time_range.start_unix_nano - HOUR_NS), time_range.end_unix_nano))
-    return Buckets(database, TimeRange(before.start_unix_nano, time_range.end_unix_nano + HOUR_NS), _LEVELS)
+    around = TimeRange(before.start_unix_nano, time_range.end_unix_nano + HOUR_NS)
+    return Buckets(database, around, (*ANSWERING_LEVELS, *FINER_LEVELS))
 
 
 def _before(time_range: TimeRange) -> TimeRange:
@@ -143,7 +141,7 @@ def _plan(database: Database, time_range: TimeRange, buckets: Buckets, rounded: 
     """`rounded`: to whole minutes, which are then read from rollups wherever these are built."""
     before = _before(time_range)
     now_plan, before_plan = (
-        make_plan(database, each, _LEVELS[:-1], finer=_LEVELS[-1:], rounded=rounded, buckets=buckets)
+        make_plan(database, each, ANSWERING_LEVELS, finer=FINER_LEVELS, rounded=rounded, buckets=buckets)
         for each in (time_range, before)
     )
     return _Plans(now_plan, before_plan, time_range, before)
@@ -174,9 +172,13 @@ def _of_recent(of_service: list[Matcher], plans: _Plans, conditions: Conditions)
         if plan.samples:
             minutes = recent_conditions(plan.samples, [OF_REQUESTS], conditions.parameters)
             add_matchers(minutes, of_service)
-            rows = operation_sums.of_recent(at, minutes.where)
-            parts.append(rows if at == "1" else operation_sums.without_sketches(rows))
+            parts.append(_needed(operation_sums.of_recent(at, minutes.where), at))
     return parts
+
+
+def _needed(rows: str, at: str) -> str:
+    """A SELECT of sums with what is asked for: of the period before, there are no percentiles."""
+    return rows if at == "1" else operation_sums.without_sketches(rows)
 
 
 def _of_rows(
