@@ -88,7 +88,8 @@ def _intervals() -> Intervals:
     """Sorts them as a worker does; each covers the first half of a millisecond."""
     start = np.tile(np.arange(0, WINDOW_NS, REQUEST_NS), THREADS)
     thread = np.repeat(np.arange(THREADS, dtype=np.uint64), WINDOW_NS // REQUEST_NS)
-    return in_order(Intervals(thread, start, start + REQUEST_NS // 2, np.ones((len(start), 24), np.uint8)))
+    contexts, operation = np.ones((len(start), 24), np.uint8), np.full(len(start), "GET /", object)
+    return in_order(Intervals(thread, start, start + REQUEST_NS // 2, contexts, operation))
 
 
 if __name__ == "__main__":

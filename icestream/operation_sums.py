@@ -42,6 +42,13 @@ SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}}
     toUInt64(request_cpu_ns) AS cpu_sum, toUInt64(request_duration_ns) AS duration_sum, cpu AS cpu_,
     duration AS duration_
 FROM recent_operations {{where}}"""
+_OF_RECENT_SAMPLES = f"""
+SELECT toString(profile_type) AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_,
+    sum(count) AS c, sum(value) AS v, sum(squares) AS sq, max(longest_period) AS longest, toUInt64(0) AS w,
+    {_NO_REQUESTS}
+FROM recent_operations {{where}}
+GROUP BY of_type, of, op, at_
+HAVING c != 0 OR v != 0"""  # a row without an operation may only list traces
 _OF_REQUESTS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
     toUInt64(0) AS w, count() AS n, countIf(intervals > 0) AS measured_, sum(request_cpu) AS cpu_sum,
@@ -91,8 +98,14 @@ def requests_from(where: str, intervals: str) -> str:
 
 
 def of_recent(at: str, where: str) -> str:
-    """What was summed up as it was stored, without samples. `where`: WHERE ... of rows of `recent_operations`."""
+    """What was summed up as it was stored, of requests and intervals. `where`: WHERE ... of rows of `recent_operations`
+    of no profile type."""
     return _OF_RECENT.format(at=at, where=where)
+
+
+def of_recent_samples(at: str, where: str) -> str:
+    """Likewise, of samples. `where`: of rows of profile types."""
+    return _OF_RECENT_SAMPLES.format(at=at, where=where)
 
 
 def of_rollups(table: str, at: str, where: str) -> str:

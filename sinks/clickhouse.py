@@ -126,7 +126,8 @@ class ClickHouseSink:
             self._insert("locations", [m.locations for m in stacks])
         if new_samples := self._not_stored(samples, message_range):
             self._insert_series(new_samples)
-            self._insert("samples", [m.rows for m in new_samples], name)
+            rows = [m.rows.append_column("known_operation", m.known_operation) for m in new_samples]
+            self._insert("samples", rows, name)
             note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster)
             self._insert("batches", [stored_batches.table([m.batch for m in new_samples], name)], name)
         if new_activity := self._not_stored(activity, message_range):

@@ -4,11 +4,13 @@ Samples and intervals meet by process, thread and CLOCK_MONOTONIC. The caller gi
 run.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from icestream import sorted_keys
 from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 
@@ -23,6 +25,7 @@ class Intervals:
     start_monotonic_ns: np.ndarray  # int64 (n,)
     end_monotonic_ns: np.ndarray  # int64 (n,)
     contexts: np.ndarray  # uint8 (n, 24): trace ID, span ID
+    operation: np.ndarray  # object (n,), str; "" where it is not known
 
     def __len__(self) -> int:
         return len(self.thread)
@@ -30,9 +33,7 @@ class Intervals:
     def overlapping(self, start_monotonic_ns: int, end_monotonic_ns: int) -> "Intervals":
         """Returns the intervals that overlap [start, end)."""
         rows = (self.start_monotonic_ns < end_monotonic_ns) & (self.end_monotonic_ns > start_monotonic_ns)
-        return Intervals(
-            self.thread[rows], self.start_monotonic_ns[rows], self.end_monotonic_ns[rows], self.contexts[rows]
-        )
+        return Intervals(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,14 @@ def unordered(activity: ActivityColumns) -> Intervals:
     """As `traced`, but in the order of the batch."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
+    # Batches of a host have the same names, and are kept for a minute.
+    names = np.array([sys.intern(text) for text in activity.strings], object)
     return Intervals(
         thread_keys(activity.pid[rows], activity.tid[rows]),
         activity.start_unix_nano[rows] - activity.clock_offset_ns,
         activity.end_unix_nano[rows] - activity.clock_offset_ns,
         contexts[rows],
+        names[activity.operation[activity.context[rows]]],
     )
 
 
@@ -71,7 +75,7 @@ def join(parts: Sequence[Intervals]) -> Intervals:
     """Returns the intervals of all parts."""
     if not parts:
         none = np.empty(0, np.int64)
-        return Intervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8))
+        return Intervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8), np.empty(0, object))
     if len(parts) == 1:
         return parts[0]
     return in_order(together(parts))
@@ -84,6 +88,7 @@ def together(parts: Sequence[Intervals]) -> Intervals:
         np.concatenate([part.start_monotonic_ns for part in parts]),
         np.concatenate([part.end_monotonic_ns for part in parts]),
         np.concatenate([part.contexts for part in parts]),
+        np.concatenate([part.operation for part in parts]),
     )
 
 
@@ -106,6 +111,25 @@ def attach_threads(
     used, used_row = np.unique(interval[covered], return_inverse=True)
     context[without[covered]] = used_row + (1 + len(raw.contexts))
     return Attached(context, np.vstack([raw.contexts, intervals.contexts[used]]), by_bpf, int(covered.sum()))
+
+
+def operations(contexts: np.ndarray, intervals: Intervals) -> np.ndarray:
+    """Returns the operation of each context, object (c,), str; "" where no interval tells it.
+
+    `contexts`: uint8 (c, 24).
+    """
+    found = np.full(len(contexts), "", object)
+    known = np.flatnonzero(intervals.operation != "")
+    keys = _texts(intervals.contexts[known])
+    order = np.argsort(keys)
+    row = sorted_keys.find(keys[order], _texts(contexts))
+    found[row >= 0] = intervals.operation[known[order[row[row >= 0]]]]
+    return found
+
+
+def _texts(contexts: np.ndarray) -> np.ndarray:
+    """Contexts as byte strings, which numpy can sort; of one length, they are equal where all bytes are."""
+    return np.ascontiguousarray(contexts).view("S24").ravel()
 
 
 def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Intervals) -> np.ndarray:
@@ -170,4 +194,5 @@ def in_order(intervals: Intervals, threads: int = 0) -> Intervals:
         intervals.start_monotonic_ns[order],
         intervals.end_monotonic_ns[order],
         intervals.contexts.take(order, axis=0),
+        intervals.operation[order],
     )

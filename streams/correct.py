@@ -56,6 +56,7 @@ def _rows(
         published_unix_nano=activity.published_unix_nano,
         series=list(row_of),
         contexts=intervals.contexts[used],
+        operations=intervals.operation[used],
         time_unix_nano=np.tile(columns["time_unix_nano"], 2),
         sample_series=np.tile(sample_series, 2),
         pid=np.tile(columns["pid"], 2),

@@ -26,7 +26,7 @@ from icestream.messages.raw import GATEWAY, RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
-from streams.attach import Attached, Intervals, traced
+from streams.attach import Attached, Intervals, operations, traced
 from streams.attach import attach as attach_intervals
 from streams.correct import corrections
 from streams.position import Position
@@ -199,7 +199,8 @@ class Processor:
         self, state: PartitionState, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId
     ) -> list[bytes]:
         """Returns messages of a batch's samples; remembers the samples without a context."""
-        attached = self._operators.attach(raw, state.retained.intervals(raw))
+        intervals = state.retained.intervals(raw)
+        attached = self._operators.attach(raw, intervals)
         metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
         metrics.SAMPLES.labels("join").inc(attached.by_join)
         metrics.SAMPLES.labels("none").inc(len(raw.time_unix_nano) - attached.by_bpf - attached.by_join)
@@ -210,6 +211,7 @@ class Processor:
             published_unix_nano=raw.published_unix_nano,
             series=series,
             contexts=attached.contexts,
+            operations=operations(attached.contexts, intervals),
             time_unix_nano=raw.time_unix_nano,
             sample_series=raw.sample_series,
             pid=raw.sample_pid,

@@ -25,7 +25,7 @@ SILENT_S = 600.0
 _NEVER = -(2**63)
 _OVERHEAD_BYTES = 2000
 """Of the objects of a message, besides its rows."""
-_INTERVAL_BYTES, _SAMPLE_BYTES = 48, 40
+_INTERVAL_BYTES, _SAMPLE_BYTES = 56, 40
 _RUN_BYTES = 1000
 
 

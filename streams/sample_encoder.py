@@ -39,6 +39,7 @@ class SampleRows:
     published_unix_nano: int
     series: list[bytes]  # serialized Series with IDs
     contexts: np.ndarray  # uint8 (c, 24)
+    operations: np.ndarray  # object (c,), str; "" where it is not known
     time_unix_nano: np.ndarray  # int64 (n,)
     sample_series: np.ndarray  # uint32 (n,), rows of `series`
     pid: np.ndarray  # uint32 (n,)
@@ -109,18 +110,28 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
         message.period, message.configured_period = raw.period, raw.configured_period
         if source.part == 0:
             message.lost_samples, message.dropped_samples = raw.lost_samples, raw.dropped_samples
-    serialized = packed.serialize(
-        message,
-        {
-            "sample_offset_ms": (rows.time_unix_nano[piece] // 10**6 - start_ms).astype(np.uint32),
-            "sample_series": sample_series,
-            "sample_pid": rows.pid[piece],
-            "sample_tid": rows.tid[piece],
-            "sample_stack_id": rows.stack_id[piece],
-            "sample_context": context,
-            "sample_count": rows.count[piece],
-            "sample_value": rows.value[piece],
-        },
-    )
+    columns = {
+        "sample_offset_ms": (rows.time_unix_nano[piece] // 10**6 - start_ms).astype(np.uint32),
+        "sample_series": sample_series,
+        "sample_pid": rows.pid[piece],
+        "sample_tid": rows.tid[piece],
+        "sample_stack_id": rows.stack_id[piece],
+        "sample_context": context,
+        "sample_count": rows.count[piece],
+        "sample_value": rows.value[piece],
+    }
     blobs = [rows.series[row] for row in series.tolist()]
-    return serialized + b"".join(_SERIES_TAG + packed.varint(len(blob)) + blob for blob in blobs)
+    tail = b"".join(_SERIES_TAG + packed.varint(len(blob)) + blob for blob in blobs)
+    with_operations = _operations(rows.operations[contexts[1:] - 1])
+    serialized = packed.serialize(message, columns) + with_operations + tail
+    return serialized if len(serialized) <= MAX_MESSAGE_BYTES else packed.serialize(message, columns) + tail
+
+
+def _operations(of_context: np.ndarray) -> bytes:
+    """The fields of a SampleBatch with the operations of its contexts. They are left out where the message would be too
+    large: how rows are cut into messages depends on nothing that only live processing knows."""
+    rows = {"": 0}
+    column = np.array([rows.setdefault(text, len(rows)) for text in of_context.tolist()], np.uint32)
+    if len(rows) == 1:
+        return b""
+    return packed.serialize(SampleBatch(operations=rows), {"context_operation": column})

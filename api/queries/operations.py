@@ -12,7 +12,15 @@ from api.queries.any_operations import ANSWERING_LEVELS, FINER_LEVELS, OPERATION
 from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
-from api.queries.recent import OF_REQUESTS, are_many, are_stored, in_minutes, recent_conditions, were_replaced
+from api.queries.recent import (
+    OF_REQUESTS,
+    RECENT_SUMS,
+    are_many,
+    are_stored,
+    in_minutes,
+    recent_conditions,
+    were_replaced,
+)
 from api.queries.rollups import Buckets, Plan, make_plan
 from api.queries.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection import Selection
@@ -57,7 +65,7 @@ class Operations:
     time_range: TimeRange
     """That of these numbers: in whole minutes, if rows were too many to read."""
     sampled_until: int | None
-    """When samples end, in Unix nanoseconds, if the rest was read from `recent_operations`."""
+    """When samples end, in Unix nanoseconds, if the rest was read from `recent_operations`, which lacks them."""
 
     @property
     def matching(self) -> list[dict[str, Any]]:
@@ -104,11 +112,15 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         for part in plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
             parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
+    sampled_until = None
     if recent and plans.gaps:
-        parts += _of_recent(of_service, plans, conditions)
+        types, lengths = [OF_REQUESTS, selection.profile_type], [60, 10]
+        if not are_stored(database, plans.gaps, RECENT_SUMS):
+            types, lengths = [OF_REQUESTS], [10]
+            sampled_until = plans.gaps[0].start_unix_nano
+        parts += _of_recent(of_service, types, lengths, plans, conditions)
     elif plans.gaps and any_operations(database, plans.gaps):
         parts += _of_rows(database, selection, of_service, plans, conditions)
-    sampled_until = plans.gaps[0].start_unix_nano if recent and plans.gaps else None
     if not parts:
         return Operations([], plans.now.as_json(), plans.time_range, sampled_until)
     matches = Conditions(parameters=conditions.parameters)
@@ -165,14 +177,18 @@ def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) ->
     return None
 
 
-def _of_recent(of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:
-    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
+def _of_recent(
+    of_service: list[Matcher], types: list[str], lengths: list[int], plans: _Plans, conditions: Conditions
+) -> list[str]:
+    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added. `types`:
+    profile types, and OF_REQUESTS; for `lengths`, see `recent_conditions`."""
     parts = []
     for plan, at in ((plans.now, "1"), (plans.before, "0")):
-        if plan.samples:
-            minutes = recent_conditions(plan.samples, [OF_REQUESTS], conditions.parameters)
+        for each in types if plan.samples else ():
+            minutes = recent_conditions(plan.samples, [each], conditions.parameters, lengths)
             add_matchers(minutes, of_service)
-            parts.append(_needed(operation_sums.of_recent(at, minutes.where), at))
+            of = operation_sums.of_recent if each == OF_REQUESTS else operation_sums.of_recent_samples
+            parts.append(_needed(of(at, minutes.where), at))
     return parts
 
 

@@ -11,35 +11,44 @@ from icestream.times import HOUR_NS
 
 OF_REQUESTS = ""
 """The profile type of what is of requests and intervals."""
+RECENT_SUMS = "recent_sums"
+"""The migration that brought sums of samples, and rows of hours."""
 _SINCE = """
-SELECT toUInt32(maxIf(applied, name = 'recent_operations')) AS made, toUInt32(min(applied)) AS first
+SELECT toUInt32(maxIf(applied, name = {name:String})) AS made, toUInt32(min(applied)) AS first
 FROM schema_migrations WHERE version > 0"""
-_S, _MINUTE_NS, _TEN_MINUTES_NS = 10**9, 60 * 10**9, 600 * 10**9
+_S, _MINUTE_NS = 10**9, 60 * 10**9
 _MADE_TOGETHER_S, _CLOCKS_DIFFER_S = 600, 60
 
 
 def recent_conditions(
-    ranges: Sequence[TimeRange], profile_types: Sequence[str], parameters: dict[str, object] | None = None
+    ranges: Sequence[TimeRange],
+    profile_types: Sequence[str],
+    parameters: dict[str, object] | None = None,
+    lengths: Sequence[int] = (10,),
 ) -> Conditions:
-    """Conditions on `recent_operations`, for the minutes with any part of one of these time ranges."""
+    """Conditions on `recent_operations`, for the minutes with any part of one of these time ranges. `lengths`: of the
+    rows that are read instead of those of minutes, in minutes, the longest ones first."""
     conditions = Conditions(parameters={} if parameters is None else parameters)
     conditions.add(f"profile_type IN {conditions.bind(list(profile_types), 'Array(String)')}")
-    conditions.add_any([part for each in ranges for part in _parts(conditions, in_minutes(each))])
+    conditions.add_any([part for each in ranges for part in _parts(conditions, in_minutes(each), lengths)])
     return conditions
 
 
-def _parts(conditions: Conditions, minutes: TimeRange) -> list[str]:
-    """Expressions for the rows of whole ten minutes, and for those of the minutes before and after these."""
-    start, end = minutes.start_unix_nano, minutes.end_unix_nano
-    first, last = -(-start // _TEN_MINUTES_NS) * _TEN_MINUTES_NS, end // _TEN_MINUTES_NS * _TEN_MINUTES_NS
-    if last < end and end > time.time_ns():  # ten minutes of which no more is stored than the time range has
-        last += _TEN_MINUTES_NS
+def _parts(conditions: Conditions, within: TimeRange, lengths: Sequence[int]) -> list[str]:
+    """Expressions for the rows of a time range: of the longest length where these are whole, of others before and after
+    them."""
+    if not lengths:
+        return [f"minutes = 1 AND {_within(conditions, within)}"]
+    start, end, length_ns = within.start_unix_nano, within.end_unix_nano, lengths[0] * _MINUTE_NS
+    first, last = -(-start // length_ns) * length_ns, end // length_ns * length_ns
+    if last < end and end > time.time_ns():  # there is no more of this row than the time range has
+        last += length_ns
     if first >= last:
-        return [f"minutes = 1 AND {_within(conditions, minutes)}"]
+        return _parts(conditions, within, lengths[1:])
     edges = [TimeRange(*edge) for edge in ((start, first), (last, end)) if edge[0] < edge[1]]
     return [
-        f"minutes = 10 AND {_within(conditions, TimeRange(first, last))}",
-        *(f"minutes = 1 AND {_within(conditions, edge)}" for edge in edges),
+        f"minutes = {lengths[0]} AND {_within(conditions, TimeRange(first, last))}",
+        *(part for edge in edges for part in _parts(conditions, edge, lengths[1:])),
     ]
 
 
@@ -59,10 +68,10 @@ def are_many(database: Database, ranges: Sequence[TimeRange], profile_types: Seq
     return bool(answer["n"][0].as_py() > database.exact_requests)
 
 
-def are_stored(database: Database, ranges: Sequence[TimeRange]) -> bool:
+def are_stored(database: Database, ranges: Sequence[TimeRange], migration: str = "recent_operations") -> bool:
     """Whether `recent_operations` has all of these time ranges. It lacks what was stored before a later version made
-    it. Raises ApiError."""
-    answer = database.table(_SINCE)
+    it, or gave it more: `migration` is what did so. Raises ApiError."""
+    answer = database.table(_SINCE, {"name": migration})
     made, first = (int(answer[name][0].as_py()) for name in ("made", "first"))
     upgraded = 0 if made - first < _MADE_TOGETHER_S else made + _CLOCKS_DIFFER_S
     since = max(time.time_ns() - RECENT_NS, upgraded * _S)

@@ -25,6 +25,8 @@ class SampleColumns:
     series_id: np.ndarray  # uint64 (k,)
     labels: list[Labels]  # of each series
     contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
+    operations: list[str]  # operations[0] is ""
+    context_operation: np.ndarray  # uint32 (c,), index into operations; 0: not known
     time_unix_milli: np.ndarray  # int64 (n,)
     series: np.ndarray  # uint32 (n,), row of series_id and labels
     pid: np.ndarray  # uint32 (n,)
@@ -52,6 +54,11 @@ def decode_samples(data: bytes | None, times: Times = ANY_TIME) -> SampleColumns
     for name in ("period", "configured_period"):
         checks.check_most(name, getattr(message, name), checks.MAX_PERIOD)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+    operations = checks.strings(message.operations)
+    for operation in operations:
+        checks.check_text("operations", operation, least=0)
+    context_operation = checks.column(message, "context_operation", len(contexts), 0)
+    checks.check_index("context_operation", context_operation, len(operations))
     names = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
     offset_ms, series, pid, tid, stack_id, context, count, value = checks.columns(
         message, *(f"sample_{name}" for name in names)
@@ -70,6 +77,8 @@ def decode_samples(data: bytes | None, times: Times = ANY_TIME) -> SampleColumns
         series_id=np.array([series.id for series in message.series], np.uint64),
         labels=checks.labels(message.series),
         contexts=contexts,
+        operations=operations,
+        context_operation=context_operation,
         time_unix_milli=time_unix_milli,
         series=series,
         pid=pid,

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SampleBatch(_message.Message):
-    __slots__ = ("source", "host_id", "profile_type", "published_unix_nano", "start_unix_milli", "series", "context_trace_ids", "context_span_ids", "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context", "sample_count", "sample_value", "period", "configured_period", "lost_samples", "dropped_samples")
+    __slots__ = ("source", "host_id", "profile_type", "published_unix_nano", "start_unix_milli", "series", "context_trace_ids", "context_span_ids", "operations", "context_operation", "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context", "sample_count", "sample_value", "period", "configured_period", "lost_samples", "dropped_samples")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     PROFILE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,8 @@ class SampleBatch(_message.Message):
     SERIES_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TRACE_IDS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SPAN_IDS_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_OPERATION_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_SERIES_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_PID_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +39,8 @@ class SampleBatch(_message.Message):
     series: _containers.RepeatedCompositeFieldContainer[_common_pb2.Series]
     context_trace_ids: bytes
     context_span_ids: bytes
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    context_operation: _containers.RepeatedScalarFieldContainer[int]
     sample_offset_ms: _containers.RepeatedScalarFieldContainer[int]
     sample_series: _containers.RepeatedScalarFieldContainer[int]
     sample_pid: _containers.RepeatedScalarFieldContainer[int]
@@ -49,4 +53,4 @@ class SampleBatch(_message.Message):
     configured_period: int
     lost_samples: int
     dropped_samples: int
-    def __init__(self, source: _Optional[_Union[_common_pb2.Source, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., published_unix_nano: _Optional[int] = ..., start_unix_milli: _Optional[int] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_ms: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack_id: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ..., period: _Optional[int] = ..., configured_period: _Optional[int] = ..., lost_samples: _Optional[int] = ..., dropped_samples: _Optional[int] = ...) -> None: ...
+    def __init__(self, source: _Optional[_Union[_common_pb2.Source, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., published_unix_nano: _Optional[int] = ..., start_unix_milli: _Optional[int] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., operations: _Optional[_Iterable[str]] = ..., context_operation: _Optional[_Iterable[int]] = ..., sample_offset_ms: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack_id: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ..., period: _Optional[int] = ..., configured_period: _Optional[int] = ..., lost_samples: _Optional[int] = ..., dropped_samples: _Optional[int] = ...) -> None: ...

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from icestream.messages.checks import Labels
 from icestream.messages.samples import SampleColumns
+from icestream.span_operations import SPAN_NAME
 from icestream.topics import ACTIVITY
 from sinks import stored_batches
 from sinks.tables import arrow
@@ -15,10 +16,11 @@ from sinks.tables import arrow
 
 @dataclass(frozen=True)
 class SampleTables:
-    """One SampleBatch: its rows, its series as {ID: labels}, and its row of `batches`."""
+    """One SampleBatch: its n rows, its series as {ID: labels}, and its row of `batches`."""
 
     batch: stored_batches.Batch
     rows: pa.Table
+    known_operation: pa.Array  # text (n,); "": not known yet
     series: dict[int, Labels]
     last_unix_nano: int
     published_unix_nano: int
@@ -79,10 +81,21 @@ def sample_tables(columns: SampleColumns) -> SampleTables:
     return SampleTables(
         batch=batch,
         rows=sample_rows(SampleArrays(**arrays), [batch], [rows]),
+        known_operation=_known_operation(columns),
         series=dict(zip(columns.series_id.tolist(), columns.labels, strict=True)),
         last_unix_nano=int(columns.time_unix_milli.max(initial=0)) * 10**6,
         published_unix_nano=columns.published_unix_nano,
     )
+
+
+def _known_operation(columns: SampleColumns) -> pa.Array:
+    """The operations of samples: those of their contexts, or else of their series (icestream/span_operations.py)."""
+    of_context = np.concatenate([np.zeros(1, np.uint32), columns.context_operation])[columns.context]
+    names = [dict(labels).get(SPAN_NAME, "") for labels in columns.labels]
+    if not any(names):
+        return arrow.texts(of_context, columns.operations)
+    of_series = columns.series + len(columns.operations)
+    return arrow.texts(np.where(of_context, of_context, of_series), [*columns.operations, *names])
 
 
 def series_table(series: dict[int, Labels], last_unix_nano: int) -> pa.Table:

@@ -99,6 +99,7 @@ class Interval:
     end_us: int
     context: bytes
     pid: int = 100
+    operation: str = ""
 
 
 def activity(
@@ -118,7 +119,10 @@ def activity(
         "interval_context": range(len(intervals)),
     }
     batch = messages.batch_id(sequence, host, started)
-    fields = messages.contexts([i.context for i in intervals])
+    strings = list(dict.fromkeys(["", *(i.operation for i in intervals)]))
+    fields = messages.contexts([i.context for i in intervals]) | {
+        "strings": strings, "context_operation": [strings.index(i.operation) for i in intervals]
+    }  # fmt: skip
     return messages.activity_batch(
         batch, START, columns, complete_unix_nano=complete, clock_offset_ns=clock_offset_ns, **fields
     )

@@ -27,9 +27,9 @@ def sample_batch(
         {
             "sample_offset_ms": np.arange(rows), "sample_tid": np.arange(rows) % 3,
             "sample_stack_id": np.arange(rows) % 7 + 1, "sample_context": np.arange(rows) % 2, "sample_count": sign,
-            "sample_value": sign * PERIOD_NS,
+            "sample_value": sign * PERIOD_NS, "context_operation": np.full(1, 1),
         },
-        published_unix_nano=start * 10**6,
+        published_unix_nano=start * 10**6, operations=["", "GET /"],
         series=[builders.sample_series(labels)],
         **builders.contexts([context(sequence)]),
     )  # fmt: skip

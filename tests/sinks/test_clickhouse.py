@@ -148,11 +148,17 @@ def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_a
     for topic, messages in ((SAMPLES, decoded(1, 2)), (ACTIVITY, [tables(ACTIVITY, activity_batch(1))])):
         ClickHouseSink(clients).write(make_range(topic, messages, retried=True))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
-    sums = "SELECT profile_type != '', sum(traces), sum(requests), sum(thread_cpu_ns) FROM recent_operations"
-    of_minutes = f"{sums} WHERE minutes = {{minutes:UInt8}} GROUP BY 1 ORDER BY 1"
-    for minutes in (1, 10):
+    sums = "sum(traces), sum(requests), sum(thread_cpu_ns), sum(count), sum(value) FROM recent_operations"
+    of_minutes = (
+        f"SELECT profile_type != '', operation, {sums} WHERE minutes = {{minutes:UInt8}} GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    for minutes in (1, 10, 60):
         rows = client.query(of_minutes, parameters={"minutes": minutes}).result_rows
-        assert rows == [(False, 1, 1, 2_700_000), (True, 2, 0, 0)]
+        assert rows == [
+            (False, "GET /", 1, 1, 2_700_000, 0, 0),
+            (True, "", 2, 0, 0, 6, 6 * PERIOD_NS),
+            (True, "GET /", 0, 0, 0, 4, 4 * PERIOD_NS),
+        ]
 
 
 def test_rows_that_recent_operations_would_not_keep_are_not_summed_up(clients: Clients, client: Client) -> None:

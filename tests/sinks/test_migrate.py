@@ -79,7 +79,8 @@ def test_what_is_summed_up_before_an_upgrade_and_after_it_is_one_sum(
 ) -> None:
     monkeypatch.setattr("tests.sinks.messages.START_MS", (time.time_ns() // DAY_NS - 1) * DAY_NS // 10**6)
     folder = copy(tmp_path)
-    (folder / "0023_recent_operation_views.sql").unlink()
+    for later in ("0023_recent_operation_views.sql", "0025_recent_sums.sql"):
+        (folder / later).unlink()
     migrate(empty.get(), folder)
     for number in (1, 2):
         ClickHouseSink(empty).write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(number))], first=number))
@@ -88,7 +89,10 @@ def test_what_is_summed_up_before_an_upgrade_and_after_it_is_one_sum(
     ((thread_cpu_ns, requests),) = empty.get().query(stored).result_rows
     sums = "sum(thread_cpu_ns), sum(requests), quantilesDDMerge(0.01, 0.5, 0.95, 0.99)(duration)[1] > 0"
     found = empty.get().query(f"SELECT minutes, {sums} FROM recent_operations GROUP BY minutes ORDER BY minutes")
-    assert found.result_rows == [(minutes, thread_cpu_ns, requests, 1) for minutes in (1, 10)]
+    assert found.result_rows == [
+        *((minutes, thread_cpu_ns, requests, 1) for minutes in (1, 10)),
+        (60, thread_cpu_ns // 2, requests // 2, 1),  # hours came with the upgrade
+    ]
     assert requests == 2
 
 

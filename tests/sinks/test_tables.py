@@ -149,6 +149,14 @@ def test_intervals_and_entry_spans_have_their_operation() -> None:
     assert set(old.intervals["entry_span_id"].to_pylist()) == {bytes(8)}
 
 
+def test_samples_have_the_operation_of_their_context_or_else_the_label_that_names_a_span() -> None:
+    for label, others in (("", ""), ("GET /label", "GET /label")):
+        read = tables(SAMPLES, sample_batch(1, span_name=label))
+        assert isinstance(read, SampleTables)
+        assert read.known_operation.to_pylist() == [others, "GET /", others, "GET /", others]
+        assert "known_operation" not in read.rows.column_names  # it is no column of the lake
+
+
 def test_spans_have_their_status_and_one_that_there_is_not_is_refused() -> None:
     message = ActivityBatch.FromString(activity_batch(1))
     found = []

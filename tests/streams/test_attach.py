@@ -26,7 +26,7 @@ def test_covering_is_what_a_search_by_hand_finds(
 ) -> None:
     tid, start, length = np.array(given_intervals, dtype=np.int64).reshape(-1, 3).T
     contexts = np.zeros((len(tid), 24), np.uint8)
-    unsorted = Intervals(tid.astype(np.uint64), start, start + length, contexts)
+    unsorted = Intervals(tid.astype(np.uint64), start, start + length, contexts, np.full(len(tid), "", object))
     known = join([unsorted, join([])])
     found = list(
         zip(known.thread.tolist(), known.start_monotonic_ns.tolist(), known.end_monotonic_ns.tolist(), strict=True)
@@ -46,7 +46,8 @@ def test_the_order_of_intervals_is_the_same_where_threads_are_known_to_be_small_
 ) -> None:
     tid, start = np.array(given_intervals, dtype=np.int64).reshape(-1, 2).T
     contexts = np.repeat(np.arange(len(tid), dtype=np.uint8)[:, None], 24, axis=1)
-    intervals = Intervals(tid.astype(np.uint64), start, start + 1, contexts)
+    names = np.arange(len(tid)).astype(str).astype(object)
+    intervals = Intervals(tid.astype(np.uint64), start, start + 1, contexts, names)
     found, expected = in_order(intervals, threads=4), in_order(intervals)
     for name, column in vars(expected).items():
         assert getattr(found, name).tolist() == column.tolist()

@@ -63,14 +63,21 @@ class RecentStore:
         ])  # fmt: skip
         self.store_samples(intervals, 0.5)
 
-    def store_samples(self, intervals: list[dict[str, Any]], share: float) -> None:
-        """Stores a sample of this share of the CPU of each interval."""
-        self.insert("samples", [
-            {name: one[name] for name in ("trace_id", "span_id", "service", "host_id")}
-            | {"time": one["start_time"], "value": int(one["thread_cpu_ns"] * share), "count": 1}
-            | {"profile_type": DEFAULT_PROFILE_TYPE}
-            for one in intervals
-        ])  # fmt: skip
+    def store_samples(self, intervals: list[dict[str, Any]], share: float, known: float = 1) -> None:
+        """Stores a sample of this share of the CPU of each interval. `known`: of how many the operation is known."""
+        rows = [self.sample(one, share) for one in intervals]
+        for row in rows:
+            if self.random.random() >= known:
+                row["known_operation"] = ""
+        self.insert("samples", rows)
+
+    def sample(self, interval: dict[str, Any], share: float) -> dict[str, Any]:
+        """A sample of this share of the CPU of an interval; negative where a correction takes it back."""
+        return {name: interval[name] for name in ("trace_id", "span_id", "service", "host_id")} | {
+            "time": interval["start_time"], "value": int(interval["thread_cpu_ns"] * share),
+            "count": 1 if share > 0 else -1, "profile_type": DEFAULT_PROFILE_TYPE,
+            "known_operation": interval["operation"],
+        }  # fmt: skip
 
     def insert(self, table: str, rows: list[dict[str, Any]], token: str = "") -> None:
         """Inserts one block."""
