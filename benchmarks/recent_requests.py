@@ -77,9 +77,11 @@ _ROWS = {
     "activity (trace_id, span_id, host_id, service, pid, tid, start_time, duration_ns, thread_cpu_ns, operation,"
     " entry_span_id)":
         "SELECT trace, entry, host, of, number % 16, number % 64, began, cpu, cpu, op, entry FROM made",
-    "samples (time, profile_type, service, host_id, series_id, pid, tid, trace_id, span_id, stack_id, count, value)":
+    "samples (time, profile_type, service, host_id, series_id, pid, tid, trace_id, span_id, stack_id, count, value,"
+    " known_operation)":
         f"SELECT began, '{DEFAULT_PROFILE_TYPE}', of, host, cityHash64(of, host), number % 16, number % 64, trace,"
-        f" entry, number % 5000, 1, {_SAMPLE_NS} FROM made WHERE cityHash64(number, 'sampled') % {_SAMPLE_NS} < cpu",
+        f" entry, number % 5000, 1, {_SAMPLE_NS}, op FROM made"
+        f" WHERE cityHash64(number, 'sampled') % {_SAMPLE_NS} < cpu",
 }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ class OperationsAnswer(SelectionAnswer):
     total: int
     samples: int
     sampled_until: str | None = Field(
-        description="Later, sampled CPU is not counted, and percentiles of CPU are of pieces of requests; null: all is"
+        description="Later, sampled CPU is not counted, as it was stored before an upgrade; null: all is"
     )
 
 
@@ -144,8 +144,8 @@ def operations(
     all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
 
     Where there are very many requests, the time range is taken in whole minutes, and from a whole hour on if it has
-    more than 12 hours. Then `sampled_until` is a time: later, sampled CPU is not counted, and the CPU of a request in
-    percentiles is that of the pieces in which it was stored.
+    more than 12 hours. Then the CPU of a request in percentiles is that of the pieces in which it was stored, and
+    samples whose operation was not known as they were stored are unattributed.
 
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """
