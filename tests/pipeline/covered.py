@@ -1,4 +1,4 @@
-"""Whether samples on traces lie in the intervals of these traces, by what is in the topics."""
+"""Whether samples on traces lie in the intervals of these traces and have their operation, by what is in the topics."""
 
 from collections import defaultdict
 from collections.abc import Set
@@ -6,6 +6,7 @@ from collections.abc import Set
 import numpy as np
 
 from icestream import packed
+from icestream.messages.samples import decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES
 from icestream.v1.activity_pb2 import ActivityBatch
@@ -38,3 +39,17 @@ def outside_intervals(settings: KafkaSettings, traces: Set[bytes]) -> tuple[int,
                 at = batch.start_unix_milli + batch.sample_offset_ms[row]
                 outside += not any(start <= at <= end for start, end in intervals[batch.sample_tid[row], trace])
     return samples, outside
+
+
+def with_operation(settings: KafkaSettings, traces: Set[bytes]) -> int:
+    """Returns how many samples of these traces had their operation when they were published, without what corrections
+    took back."""
+    count = 0
+    for message in messages(settings, SAMPLES):
+        columns = decode_samples(message.value())
+        is_known = [
+            context[:16].tobytes() in traces and operation > 0
+            for context, operation in zip(columns.contexts, columns.context_operation.tolist(), strict=True)
+        ]
+        count += int(columns.count[np.array([False, *is_known])[columns.context]].sum())
+    return count

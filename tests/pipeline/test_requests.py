@@ -11,7 +11,7 @@ import pytest
 
 from standalone.demo.workload import SERVICE
 from tests.not_clocked import NotClocked
-from tests.pipeline.covered import outside_intervals
+from tests.pipeline.covered import outside_intervals, with_operation
 from tests.pipeline.running import Pipeline, between
 
 # They run alone: beside other programs, when a thread has a CPU and when it is sampled may be in step.
@@ -52,6 +52,7 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     samples, outside = outside_intervals(pipeline.settings, {bytes.fromhex(trace) for trace in known})
     assert samples > 2000
     assert outside == 0
+    assert with_operation(pipeline.settings, {bytes.fromhex(trace) for trace in known}) > 0.95 * samples
 
 
 def assert_thread_cpu(rows: dict[str, dict], requests: list[dict]) -> None:
