@@ -1,13 +1,14 @@
 """What questions about the last hour cost where rows are too many to read, and what the sums for them cost.
 
-    python -m benchmarks.recent_requests [--requests 36000000] [--block 500000]
+    python -m benchmarks.recent_requests [--requests 36000000] [--block 500000] [--without-rows]
 
 An hour of requests until now, of 20 services with 50 operations each: CPU and durations are log-normal (5 ms and
 20 ms), a request has an interval of CPU and a span, and is sampled at 19 Hz. They are stored in blocks in the order of
 time, as by a sink. The 50 hours before have made-up rollups of these operations, each of 360,000 requests; those of six
 hours are built from them. `insert_cpu_s` is of the first million requests, with the views and without them (`plain`),
-with all merges. Lists are read by rows (`rows`, without a limit of requests) and as the API does (`sums`). Prints one
-JSON object.
+with all merges. With `--without-rows`, only sums are stored, and only operations are asked for: 360 million requests
+take 63 GB otherwise. Lists are read by rows (`rows`, without a limit of requests) and as the API does (`sums`). Prints
+one JSON object.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 from clickhouse_connect.driver.client import Client
 
@@ -35,13 +37,14 @@ from icestream.operation_sums import QUANTILES
 from icestream.rollups import HOUR_S, OPERATION_HOURS, OPERATION_SIX_HOURS
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from sinks.buckets import Bucket
+from sinks.cluster import DICTIONARIES
 from sinks.migrate import migrate
 from sinks.rollup_builds import note_builds
 from sinks.rollups import build
 
 SERVICES, OPERATIONS = 20, 50
 _SAMPLE_NS = 10**9 // 19
-_VIEWS = ("recent_intervals_view", "recent_requests_view", "recent_samples_view")
+_VIEW_OF = {"activity": "recent_intervals_view", "spans": "recent_requests_view", "samples": "recent_samples_view"}
 _COMPARED = 1_000_000
 _TABLES = ("activity", "spans", "entry_spans", "span_operations", "samples", "trace_samples", "recent_operations")
 _TIMES = 9
@@ -104,6 +107,16 @@ class Hour:
         return used
 
 
+def keep_no_rows(client: Client) -> None:
+    """Lets views sum up what is inserted, and drops it then."""
+    for table, view in _VIEW_OF.items():
+        made = str(client.command(f"SHOW CREATE TABLE {view}")).replace("\\n", "\n").replace("\\'", "'")
+        client.command(f"DROP TABLE {view}")
+        client.command(f"RENAME TABLE {table} TO {table}_of_rows")
+        client.command(f"CREATE TABLE {table} AS {table}_of_rows ENGINE = Null", settings=DICTIONARIES)
+        client.command(made)
+
+
 def make_rollups(client: Client, until_s: int) -> None:
     """Of the hours before."""
     client.command(
@@ -128,7 +141,7 @@ def insert_cpu_s(hour: Hour, block: int, views: bool) -> float:
         clients = Clients(f"chdb://{folder}/db")
         client = clients.get()
         migrate(client)
-        for view in () if views else _VIEWS:
+        for view in () if views else _VIEW_OF.values():
             client.command(f"DROP VIEW {view}")
         client.command("SYSTEM STOP MERGES")
         used = hour.fill(client, min(_COMPARED, hour.requests), block)
@@ -141,18 +154,24 @@ def insert_cpu_s(hour: Hour, block: int, views: bool) -> float:
     return round(used, 2)
 
 
-def measure(clients: Clients, until_unix_nano: int) -> dict[str, Any]:
-    """Milliseconds of lists of the last hour and day, warm, by rows and as the API does."""
+def measure(clients: Clients, until_unix_nano: int, rows: bool) -> dict[str, Any]:
+    """Milliseconds of lists of the last hour and day, warm, as the API answers them at the end of the hour; with `rows`
+    also by rows."""
 
     def last(hours: int) -> Selection:
         return Selection(DEFAULT_PROFILE_TYPE, (), TimeRange(until_unix_nano - hours * 3600 * 10**9, until_unix_nano))
 
-    of_rows = Database(clients, ApiSettings(api_exact_requests=10**12))
-    of_sums = Database(clients, ApiSettings())
+    databases = {"sums": Database(clients, ApiSettings())}
+    if rows:
+        databases["rows"] = Database(clients, ApiSettings(api_exact_requests=10**12))
     took: dict[str, Any] = {}
-    for name, database in (("sums", of_sums), ("rows", of_rows)):
-        took[f"traces_{name}_ms"] = _ms(partial(read_heaviest_traces, database, last(1), "cpu_ns", MinCpu(), None, 51))
-        took[f"operations_{name}_ms"] = _ms(partial(read_operations, database, last(24)))
+    with patch("time.time_ns", lambda: until_unix_nano):
+        for name, database in databases.items():
+            took[f"operations_{name}_ms"] = _ms(partial(read_operations, database, last(24)))
+            took[f"operations_of_hour_{name}_ms"] = _ms(partial(read_operations, database, last(1)))
+            if rows:
+                list_requests = partial(read_heaviest_traces, database, last(1), "cpu_ns", MinCpu(), None, 51)
+                took[f"traces_{name}_ms"] = _ms(list_requests)
     return took
 
 
@@ -171,6 +190,7 @@ def _ms(ask: Callable[[], object]) -> float | str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=36_000_000, help="of the hour; default: 36,000,000")
+    parser.add_argument("--without-rows", action="store_true", help="store sums only, and ask for operations only")
     parser.add_argument("--block", type=int, default=500_000, help="requests stored together; default: 500,000")
     args = parser.parse_args(argv)
     hour = Hour(time.time_ns() - 3600 * 10**9, args.requests)
@@ -181,9 +201,11 @@ def main(argv: list[str] | None = None) -> int:
         clients = Clients(f"chdb://{folder}/db")
         client = clients.get()
         migrate(client)
+        if args.without_rows:
+            keep_no_rows(client)
         hour.fill(client, args.requests, args.block)
         make_rollups(client, hour.start_unix_nano // (HOUR_S * 10**9) * HOUR_S)
-        answer |= measure(clients, hour.start_unix_nano + 3600 * 10**9)
+        answer |= measure(clients, hour.start_unix_nano + 3600 * 10**9, not args.without_rows)
         sizes = "SELECT table, sum(bytes_on_disk), count() FROM system.parts WHERE active GROUP BY table"
         stored = {str(table): (int(size), int(parts)) for table, size, parts in client.query(sizes).result_rows}
         answer |= {"bytes_and_parts": {table: stored[table] for table in _TABLES if table in stored}}
