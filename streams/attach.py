@@ -4,7 +4,6 @@ Samples and intervals meet by process, thread and CLOCK_MONOTONIC. The caller gi
 run.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,8 +59,7 @@ def unordered(activity: ActivityColumns) -> Intervals:
     """As `traced`, but in the order of the batch."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
-    # Batches of a host have the same names, and are kept for a minute.
-    names = np.array([sys.intern(text) for text in activity.strings], object)
+    names = np.array(activity.strings, object)
     return Intervals(
         thread_keys(activity.pid[rows], activity.tid[rows]),
         activity.start_unix_nano[rows] - activity.clock_offset_ns,

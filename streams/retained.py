@@ -7,6 +7,7 @@ bound, the oldest is forgotten and counted; samples that are forgotten stay with
 Times are of the CLOCK_MONOTONIC of the host, so setting a host's clock changes nothing.
 """
 
+import sys
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -96,9 +97,9 @@ class _RetainedIntervals:
     start_monotonic_ns: int
     end_monotonic_ns: int
 
-    @property
-    def bytes(self) -> int:
-        return _OVERHEAD_BYTES + _INTERVAL_BYTES * len(self.intervals)
+    def __post_init__(self) -> None:
+        of_names = sum(map(sys.getsizeof, set(self.intervals.operation.tolist())))
+        self.bytes = _OVERHEAD_BYTES + _INTERVAL_BYTES * len(self.intervals) + of_names
 
 
 @dataclass

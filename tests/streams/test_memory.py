@@ -20,12 +20,14 @@ from streams import symbolize
 from streams.flatten import operations_reader
 from streams.flatten.operations_reader import OperationsReader
 from streams.late_names import LATE_BYTES, LateNames
+from streams.process import Processor
 from streams.retained import Limits, Retained, RunId
 from streams.series_encoder import SERIES_BYTES, SeriesEncoder
 from streams.state import PartitionState
 from streams.symbol_requester import WANTED_BYTES, SymbolRequester
 from streams.symbolize import Symbolizer
-from tests.data.messages import raw_series
+from tests.data.handwritten import Interval, activity, activity_id
+from tests.data.messages import context, raw_series
 
 pytestmark = pytest.mark.slow
 
@@ -147,3 +149,16 @@ def test_runs_whose_samples_may_be_retained() -> None:
         retained.samples(RunId(f"{number:0256}", f"{number:0256}", number))
 
     assert limit / 4 < grown(use, 4000) < 1.2 * limit
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_intervals_whose_operations_all_have_names_of_their_own(size: int) -> None:
+    limit = 8_000_000
+    processor = Processor(limits=Limits(bytes=limit))
+
+    def use(number: int) -> None:
+        names = (f"{number:05} {tid:03}".ljust(size, "o") for tid in range(200))
+        found = [Interval(tid, 0, 9, context(tid + 1), operation=name) for tid, name in enumerate(names)]
+        processor.activity(activity(found, sequence=number + 1), activity_id(number))
+
+    assert limit / 8 < grown(use, 3 * limit // (200 * (size + 150))) < 1.2 * limit / 2
