@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -44,7 +45,11 @@ from sinks.rollups import build
 
 SERVICES, OPERATIONS = 20, 50
 _SAMPLE_NS = 10**9 // 19
-_VIEW_OF = {"activity": "recent_intervals_view", "spans": "recent_requests_view", "samples": "recent_samples_view"}
+_VIEWS = {
+    "activity": ("recent_intervals_view",),
+    "spans": ("recent_requests_view",),
+    "samples": ("recent_samples_view", "recent_sampled_view"),
+}
 _COMPARED = 1_000_000
 _TABLES = ("activity", "spans", "entry_spans", "span_operations", "samples", "trace_samples", "recent_operations")
 _TIMES = 9
@@ -109,12 +114,14 @@ class Hour:
 
 def keep_no_rows(client: Client) -> None:
     """Lets views sum up what is inserted, and drops it then."""
-    for table, view in _VIEW_OF.items():
-        made = str(client.command(f"SHOW CREATE TABLE {view}")).replace("\\n", "\n").replace("\\'", "'")
-        client.command(f"DROP TABLE {view}")
+    for table, views in _VIEWS.items():
+        made = [str(client.command(f"SHOW CREATE TABLE {view}")) for view in views]
+        for view in views:
+            client.command(f"DROP TABLE {view}")
         client.command(f"RENAME TABLE {table} TO {table}_of_rows")
         client.command(f"CREATE TABLE {table} AS {table}_of_rows ENGINE = Null", settings=DICTIONARIES)
-        client.command(made)
+        for sql in made:
+            client.command(sql.replace("\\n", "\n").replace("\\'", "'"))
 
 
 def make_rollups(client: Client, until_s: int) -> None:
@@ -141,7 +148,7 @@ def insert_cpu_s(hour: Hour, block: int, views: bool) -> float:
         clients = Clients(f"chdb://{folder}/db")
         client = clients.get()
         migrate(client)
-        for view in () if views else _VIEW_OF.values():
+        for view in () if views else chain(*_VIEWS.values()):
             client.command(f"DROP VIEW {view}")
         client.command("SYSTEM STOP MERGES")
         used = hour.fill(client, min(_COMPARED, hour.requests), block)

@@ -48,7 +48,7 @@ SELECT toString(profile_type) AS of_type, toString(service) AS of, toString(oper
     {_NO_REQUESTS}
 FROM recent_operations {{where}}
 GROUP BY of_type, of, op, at_
-HAVING c != 0 OR v != 0"""  # a row without an operation may only list traces
+HAVING c != 0 OR v != 0 OR longest > 0"""  # a row without an operation may only list traces
 _OF_REQUESTS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
     toUInt64(0) AS w, count() AS n, countIf(intervals > 0) AS measured_, sum(request_cpu) AS cpu_sum,

@@ -28,7 +28,7 @@ class UnitActivity:
         self._spans: dict[RunId, np.ndarray] = {}
 
     def add(self, activity: ActivityColumns) -> None:
-        intervals = unordered(activity)
+        intervals = unordered(activity, named=False)
         if len(intervals):
             self._parts[RunId.of(activity)].append(intervals)
 

@@ -14,6 +14,8 @@ from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 
 _MAX = 2**63 - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXED = (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB))
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,19 @@ def traced(activity: ActivityColumns) -> Intervals:
     return in_order(unordered(activity))
 
 
-def unordered(activity: ActivityColumns) -> Intervals:
-    """As `traced`, but in the order of the batch."""
+def unordered(activity: ActivityColumns, named: bool = True) -> Intervals:
+    """As `traced`, but in the order of the batch. `named`: with their operations."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
-    names = np.array(activity.strings, object)
+    names = (
+        np.array(activity.strings, object)[activity.operation] if named else np.full(len(activity.contexts), "", object)
+    )
     return Intervals(
         thread_keys(activity.pid[rows], activity.tid[rows]),
         activity.start_unix_nano[rows] - activity.clock_offset_ns,
         activity.end_unix_nano[rows] - activity.clock_offset_ns,
         contexts[rows],
-        names[activity.operation[activity.context[rows]]],
+        names[activity.context[rows]],
     )
 
 
@@ -112,22 +116,31 @@ def attach_threads(
 
 
 def operations(contexts: np.ndarray, intervals: Intervals) -> np.ndarray:
-    """Returns the operation of each context, object (c,), str; "" where no interval tells it.
+    """Returns the operation of each context, object (c,), str: that of its interval that started last, of those with
+    one; "" where there is none.
 
     `contexts`: uint8 (c, 24).
     """
-    found = np.full(len(contexts), "", object)
-    known = np.flatnonzero(intervals.operation != "")
-    keys = _texts(intervals.contexts[known])
-    order = np.argsort(keys)
-    row = sorted_keys.find(keys[order], _texts(contexts))
-    found[row >= 0] = intervals.operation[known[order[row[row >= 0]]]]
-    return found
+    wanted, of_context = np.unique(_hashes(contexts), return_inverse=True)
+    row = sorted_keys.find(wanted, _hashes(intervals.contexts))
+    told = np.flatnonzero(row >= 0)
+    told = told[intervals.operation[told] != ""]
+    told = told[np.argsort(intervals.start_monotonic_ns[told], kind="stable")]
+    found = np.full(len(wanted), "", object)
+    found[row[told]] = intervals.operation[told]  # of several, numpy leaves the last one
+    return found[of_context]
 
 
-def _texts(contexts: np.ndarray) -> np.ndarray:
-    """Contexts as byte strings, which numpy can sort; of one length, they are equal where all bytes are."""
-    return np.ascontiguousarray(contexts).view("S24").ravel()
+def _hashes(contexts: np.ndarray) -> np.ndarray:
+    """One number for each context, uint64 (n,): splitmix64's mixer over its words. Sorting the bytes takes longer than
+    all else here."""
+    hashes = np.zeros(len(contexts), np.uint64)
+    for word in np.ascontiguousarray(contexts).view(np.uint64).T:
+        hashes = (hashes ^ word) + _GOLDEN
+        for shift, factor in _MIXED:
+            hashes = (hashes ^ (hashes >> shift)) * factor
+        hashes ^= hashes >> np.uint64(31)
+    return hashes
 
 
 def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Intervals) -> np.ndarray:

@@ -96,8 +96,8 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     """The operations of the services that match, in any order. Raises ApiError.
 
     A request counts when it began, samples and intervals in their own time. Where there are too many requests to read
-    their rows, all is of whole minutes, and what has no rollups yet is without samples. Columns that begin with
-    `previous_` are about the period of the same length just before the time range.
+    their rows, all is of whole minutes. Columns that begin with `previous_` are about the period of the same length
+    just before the time range.
     """
     of_operation, of_service = split_operation(selection.matchers)
     buckets = _buckets(database, selection.time_range)
@@ -114,11 +114,10 @@ def read_operations(database: Database, selection: Selection) -> Operations:
             parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
     sampled_until = None
     if recent and plans.gaps:
-        types, lengths = [OF_REQUESTS, selection.profile_type], [60, 10]
-        if not are_stored(database, plans.gaps, RECENT_SUMS):
-            types, lengths = [OF_REQUESTS], [10]
-            sampled_until = plans.gaps[0].start_unix_nano
-        parts += _of_recent(of_service, types, lengths, plans, conditions)
+        sampled = [are_stored(database, plan.samples, RECENT_SUMS) for plan in (plans.now, plans.before)]
+        parts += _of_recent(selection.profile_type, of_service, plans, sampled, conditions)
+        if not sampled[0]:
+            sampled_until = plans.now.samples[0].start_unix_nano
     elif plans.gaps and any_operations(database, plans.gaps):
         parts += _of_rows(database, selection, of_service, plans, conditions)
     if not parts:
@@ -178,13 +177,16 @@ def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) ->
 
 
 def _of_recent(
-    of_service: list[Matcher], types: list[str], lengths: list[int], plans: _Plans, conditions: Conditions
+    profile_type: str, of_service: list[Matcher], plans: _Plans, sampled: list[bool], conditions: Conditions
 ) -> list[str]:
-    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added. `types`:
-    profile types, and OF_REQUESTS; for `lengths`, see `recent_conditions`."""
+    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added.
+    `sampled`: whether it has all samples of the time range, and of the period before."""
     parts = []
-    for plan, at in ((plans.now, "1"), (plans.before, "0")):
-        for each in types if plan.samples else ():
+    for plan, at, has_all in zip((plans.now, plans.before), ("1", "0"), sampled, strict=True):
+        if not plan.samples:
+            continue
+        for each in (OF_REQUESTS, profile_type) if has_all else (OF_REQUESTS,):
+            lengths = (60, 10) if has_all else (10,)
             minutes = recent_conditions(plan.samples, [each], conditions.parameters, lengths)
             add_matchers(minutes, of_service)
             of = operation_sums.of_recent if each == OF_REQUESTS else operation_sums.of_recent_samples

@@ -71,6 +71,8 @@ def are_many(database: Database, ranges: Sequence[TimeRange], profile_types: Seq
 def are_stored(database: Database, ranges: Sequence[TimeRange], migration: str = "recent_operations") -> bool:
     """Whether `recent_operations` has all of these time ranges. It lacks what was stored before a later version made
     it, or gave it more: `migration` is what did so. Raises ApiError."""
+    if not ranges:
+        return True
     answer = database.table(_SINCE, {"name": migration})
     made, first = (int(answer[name][0].as_py()) for name in ("made", "first"))
     upgraded = 0 if made - first < _MADE_TOGETHER_S else made + _CLOCKS_DIFFER_S

@@ -12,29 +12,17 @@ ALTER TABLE recent_operations
     ADD COLUMN IF NOT EXISTS squares        SimpleAggregateFunction(sum, Float64) CODEC(ZSTD(1)),     -- as in operation_minutes
     ADD COLUMN IF NOT EXISTS longest_period SimpleAggregateFunction(max, Float64) CODEC(ZSTD(1));
 
--- Each trace makes two rows: one adds to the sums of its operation, the other is for the list of its service, which is
--- in the row of no operation.
-ALTER TABLE recent_samples_view MODIFY QUERY
+-- Beside `recent_samples_view`, which lists the heaviest traces of a service, whatever operations they belong to.
+CREATE MATERIALIZED VIEW IF NOT EXISTS recent_sampled_view TO recent_operations AS
 SELECT profile_type, service, operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
-    traces, count, value, squares, longest_period, heaviest
+    count, value, squares, longest_period
 FROM
 (
-    SELECT profile_type, service, if(is_listed, '', known_operation) AS operation, minute, countIf(is_listed) AS traces,
-        sumIf(c, NOT is_listed) AS count, sumIf(v, NOT is_listed) AS value, sumIf(sq, NOT is_listed) AS squares,
-        maxIf(longest, NOT is_listed) AS longest_period,
-        groupArraySortedStateIf(20)(bitOr(bitShiftLeft(toUInt256(bitNot(toUInt64(greatest(v, 0)))), 128),
-            toUInt256(reinterpretAsUInt128(trace_id))), is_listed) AS heaviest
-    FROM
-    (
-        SELECT profile_type, service, known_operation, toStartOfMinute(time) AS minute, trace_id,
-            toInt64(sum(count)) AS c, sum(value) AS v,
-            toFloat64(sumIf(value / count * value, count > 0)) AS sq, toFloat64(maxIf(value / count, count > 0)) AS longest
-        FROM samples
-        WHERE time >= now() - INTERVAL 3 DAY
-        GROUP BY profile_type, service, known_operation, minute, trace_id
-    )
-    ARRAY JOIN if(trace_id = toFixedString('', 16), [0], [0, 1]) AS is_listed
+    SELECT profile_type, service, known_operation AS operation, toStartOfMinute(time) AS minute, toInt64(sum(c)) AS count,
+        sum(v) AS value, toFloat64(sumIf(v / c * v, c > 0)) AS squares, toFloat64(maxIf(v / c, c > 0)) AS longest_period
+    FROM (SELECT profile_type, service, known_operation, time, samples.count AS c, samples.value AS v FROM samples)
+    WHERE time >= now() - INTERVAL 3 DAY
     GROUP BY profile_type, service, operation, minute
 )
 ARRAY JOIN [toUInt8(1), toUInt8(10), toUInt8(60)] AS minutes;

@@ -156,7 +156,7 @@ def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_a
         rows = client.query(of_minutes, parameters={"minutes": minutes}).result_rows
         assert rows == [
             (False, "GET /", 1, 1, 2_700_000, 0, 0),
-            (True, "", 2, 0, 0, 6, 6 * PERIOD_NS),
+            (True, "", 2 if minutes < 60 else 0, 0, 0, 6, 6 * PERIOD_NS),  # no lists of traces by hour
             (True, "GET /", 0, 0, 0, 4, 4 * PERIOD_NS),
         ]
 

@@ -38,6 +38,16 @@ def test_it_is_that_of_an_interval_of_the_context(raw: Raw, found: list[Interval
     assert answer == {at: expected.get(at, "") for at in answer}
 
 
+def test_a_span_whose_operation_changed_has_the_last_one() -> None:
+    """As in queries."""
+    processor = Processor()
+    for sequence, (start, name) in enumerate(((10, "GET /item"), (0, "GET"), (20, "")), 1):
+        found = [Interval(1, start, start + 5, context(1), operation=name)]
+        processor.activity(activity(found, sequence), activity_id(sequence))
+    raw = Raw([Sample(3), Sample(13), Sample(23)], activity_sequence=3)
+    assert operations(processor.raw(raw.bytes(), raw_id()).samples) == {context(1): "GET /item"}
+
+
 def test_a_correction_names_the_operation() -> None:
     processor = Processor()
     raw = Raw([Sample(0), Sample(10), Sample(20)], activity_sequence=1)

@@ -135,6 +135,17 @@ def test_requests_that_a_job_has_replaced_have_the_cpu_of_their_rows(store: Rece
         check(store, store.selection(), order)
 
 
+def test_a_trace_counts_with_all_its_samples_whether_their_operations_were_known_or_not(store: RecentStore) -> None:
+    rows = [store.request("GET /a", "shop", 30, 10**8 + number) for number in range(HEAVIEST + 5)]
+    heaviest = store.request("GET /a", "shop", 30, 2 * 10**8 - 1)
+    half = store.sample(heaviest, 0.5)
+    store.insert("samples", [*(store.sample(one, 1) for one in rows), half, half | {"known_operation": ""}])
+    answer, exact = (
+        read(each, store.selection(), "sampled_cpu_ns", limit=10) for each in (store.of_sums, store.of_rows)
+    )
+    assert answer.traces == exact.traces
+
+
 def test_rows_are_read_where_candidates_are_not_kept_or_were_not_chosen(store: RecentStore) -> None:
     store.store(store.requests(10))
     old = store.selection('{host="host-1"}'), store.selection("{}", -(RECENT_DAYS + 1) * DAY)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -74,22 +75,40 @@ def of_none(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["service"]: row["sampled_cpu_ns"] for row in rows if not row["operation"]}
 
 
-def test_until_samples_were_summed_up_after_an_upgrade_they_are_not_counted(store: RecentStore) -> None:
-    store.store(store.requests(100))
-    selection = store.selection()
-    earlier = (
-        "ALTER TABLE schema_migrations UPDATE applied = applied - {0} WHERE name != 'recent_sums'"
-        " SETTINGS mutations_sync = 1"
-    )
-    store.client.command(earlier.format(10_000))
-    try:
-        answer = read_operations(store.of_sums, selection)
-    finally:
-        store.client.command(earlier.format(-10_000))  # other tests have the same tables
-    assert answer.sampled_until is not None
-    assert answer.sampled_until <= selection.time_range.start_unix_nano
-    assert without_samples(in_order(answer.all)) == without_samples(read(store.of_rows, selection))
-    assert sampled(answer.all) == [0, 0, 0]
+def test_the_sums_of_samples_that_corrections_took_back_are_those_of_rows(store: RecentStore) -> None:
+    rows = [one for one in store.requests(50) if one["operation"]]
+    untraced = {"trace_id": NO_TRACE, "span_id": NO_SPAN, "known_operation": ""}
+    store.insert("activity", rows)
+    store.insert("samples", [store.sample(one, 0.5) | untraced for one in rows])
+    taken = [store.sample(one, -0.5) | untraced for one in rows]
+    store.insert("samples", [*taken, *(store.sample(one, 0.5) for one in rows)])
+    assert read(store.of_sums, store.selection()) == read(store.of_rows, store.selection())
+
+
+@pytest.fixture
+def upgraded(store: RecentStore) -> Iterator[RecentStore]:
+    """Tables of an earlier version, which got the sums of samples in the middle of the second hour."""
+    made = store.client.query("SELECT toUInt32(min(applied)) FROM schema_migrations").result_rows[0][0]
+    change = "ALTER TABLE schema_migrations UPDATE applied = {0} WHERE name {1} SETTINGS mutations_sync = 1"
+    store.client.command(change.format(store.start + 1.5 * HOUR, "= 'recent_sums'"))
+    store.client.command(change.format(store.start - DAY, "!= 'recent_sums'"))
+    yield store
+    store.client.command(change.format(made, "!= ''"))  # other tests have the same tables
+
+
+def test_samples_that_were_stored_before_an_upgrade_are_not_counted(upgraded: RecentStore) -> None:
+    upgraded.store(upgraded.requests(200, seconds=3 * HOUR))
+    selection = upgraded.selection("{}", HOUR, 2 * HOUR)
+    answer = read_operations(upgraded.of_sums, selection)
+    assert answer.sampled_until == selection.time_range.start_unix_nano
+    exact = in_order(answer.all)
+    assert without_samples(exact) == without_samples(read(upgraded.of_rows, selection))
+    assert sampled(exact) == [0, 0, 0]
+    later = upgraded.selection("{}", 2 * HOUR, 3 * HOUR)  # the period before it begins before the upgrade
+    answer = read_operations(upgraded.of_sums, later)
+    assert answer.sampled_until is None
+    assert sampled(answer.all)[:2] == sampled(read(upgraded.of_rows, later))[:2]
+    assert sampled(answer.all)[0] > 0
 
 
 def test_what_has_rollups_is_read_from_them_to_the_minute(store: RecentStore) -> None:
