@@ -121,6 +121,8 @@ def operations(contexts: np.ndarray, intervals: Intervals) -> np.ndarray:
 
     `contexts`: uint8 (c, 24).
     """
+    if not len(contexts):
+        return np.empty(0, object)
     wanted, of_context = np.unique(_hashes(contexts), return_inverse=True)
     row = sorted_keys.find(wanted, _hashes(intervals.contexts))
     told = np.flatnonzero(row >= 0)
