@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Message
@@ -33,6 +34,8 @@ from sinks.ranges import MessageRange
 
 _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
+_PAGE_BYTES = 2_000_000
+"""Of messages that are compressed together: zstd does not find repetitions in another page."""
 
 
 class Archived(NamedTuple):
@@ -252,10 +255,26 @@ def _file_name(message_range: MessageRange[Archived], messages: list[Archived]) 
 
 
 def _parquet(messages: list[Archived]) -> bytes:
-    table = pa.Table.from_pylist([message._asdict() for message in messages], schema=_SCHEMA)
+    columns = zip(*messages, strict=True) if messages else [()] * len(_SCHEMA)
+    arrays = [
+        pa.chunked_array(map(_in_place, column), field.type) if field.name == _LONG else pa.array(column, field.type)
+        for column, field in zip(columns, _SCHEMA, strict=True)
+    ]
     out = pa.BufferOutputStream()
-    pq.write_table(table, out, compression="zstd")
+    # A dictionary of the messages and their least and greatest would be copies of them.
+    others = [name for name in _SCHEMA.names if name != _LONG]
+    pq.write_table(
+        pa.table(arrays, schema=_SCHEMA), out, compression="zstd", use_dictionary=others, write_statistics=others,
+        data_page_size=_PAGE_BYTES,
+    )  # fmt: skip
     return bytes(out.getvalue())
+
+
+def _in_place(value: bytes) -> pa.BinaryArray:
+    """Returns an array of a message that is not copied: to make a large array for all of them takes longer than to fill
+    it."""
+    offsets = np.array([0, len(value)], np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(value)])
 
 
 def _read_file(folder: fs.FileSystem, path: str) -> Iterator[Archived]:
@@ -297,6 +316,7 @@ def _safe(text: str) -> str:
 
 _TYPES = {str: pa.string(), bytes: pa.binary(), int: pa.int64()}
 _UNSIGNED = {"started_unix_nano", "sequence"}
+_LONG = "value"
 _SCHEMA = pa.schema(
     [(name, pa.uint64() if name in _UNSIGNED else _TYPES[kind]) for name, kind in Archived.__annotations__.items()]
 )
