@@ -27,8 +27,9 @@ _POLL_S = 0.1
 _CHECK_S = 10.0
 _RETRY_S = 2.0
 _ASK_TIME_S = 60.0
-_FETCHES = {"fetch.min.bytes": 100_000, "fetch.wait.max.ms": 250}
-"""A fetch waits so long until there are so many bytes: one for each message costs more than the message does."""
+_FETCH_BYTES, _FETCH_S, _LONGEST_FETCH_S = 250_000, 0.25, 1.0
+"""A fetch waits so long until there are so many bytes: one for each message costs more than the message does. It must
+not wait for more than a partition may have in it (`fetch.message.max.bytes`)."""
 
 
 class Runner:
@@ -73,7 +74,7 @@ class Runner:
         """Blocks until stopped. Raises MigrationError."""
         if not self._wait_for_store():
             return
-        reader = consumer(self._settings, self.sink.group, **_FETCHES)
+        reader = consumer(self._settings, self.sink.group, **self._fetches())
         try:
             cluster = self._wait_for_kafka(reader)
             if not cluster:
@@ -103,6 +104,12 @@ class Runner:
                 self._watch.close()
             reader.close()
             self.sink.close()
+
+    def _fetches(self) -> dict[str, int]:
+        """The in-process broker lets the whole time pass, and keeps little."""
+        longest_s = _FETCH_S if self._settings.kafka_in_process else _LONGEST_FETCH_S
+        wait_s = min(max(self._flush_s / 4, _FETCH_S), longest_s)
+        return {"fetch.min.bytes": _FETCH_BYTES, "fetch.wait.max.ms": round(1000 * wait_s)}
 
     def _wait_for_store(self) -> bool:
         """Waits until the store is there; returns False when stopped before. Raises MigrationError."""
