@@ -16,7 +16,7 @@ from aiokafka.errors import IllegalStateError  # type: ignore[import-untyped]
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
-_FETCH_BYTES, _WAIT_MS = 100_000, 200
+_FETCH_BYTES, _WAIT_MS = 500_000, 200
 """A fetch waits so long until there are so many bytes: while messages come one by one, a fetch for each of them costs
 Kafka and this worker more than the messages do."""
 IN_PROCESS_WAIT_MS = 100
