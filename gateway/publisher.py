@@ -24,6 +24,9 @@ _LOG_S = 10.0
 _READY_S = 2.0
 _ROOM_S = 0.1
 _QUEUE_KB = 131_072
+_LINGER_MS = 25
+"""How long a message waits for others that Kafka then gets in one request: it takes more CPU for a request than for a
+message, and profiles that are compressed together share names."""
 _UNREAD_BYTES = 1_000_000
 """Bytes that the gateway may have unread in the in-process broker: this machine's collector needs a share as well."""
 
@@ -42,6 +45,7 @@ class Publisher:
                 "enable.idempotence": False,
                 "acks": "all",
                 "message.timeout.ms": int(self._ack_s * 1000),
+                "linger.ms": _LINGER_MS,
                 "queue.buffering.max.kbytes": _QUEUE_KB,
                 "log_level": 0,
             },
