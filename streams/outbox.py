@@ -34,7 +34,7 @@ Produce = Callable[[Producer, dead_letters.Delivered | None], None]
 """Hands a message to a producer, with the function that takes its delivery report."""
 LINGER_S = 0.05
 """How long a transaction waits for more outputs."""
-SPACING_S = 0.5
+SPACING_S = 0.25
 """How long after the one before it a transaction begins, unless much waits: each costs Kafka several writes, and its
 readers a fetch."""
 UNACKNOWLEDGED = 64
