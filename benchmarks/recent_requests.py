@@ -48,7 +48,7 @@ _SAMPLE_NS = 10**9 // 19
 _VIEWS = {
     "activity": ("recent_intervals_view",),
     "spans": ("recent_requests_view",),
-    "samples": ("recent_samples_view", "recent_sampled_view"),
+    "samples": ("recent_samples_view", "recent_sample_sums_view"),
 }
 _COMPARED = 1_000_000
 _TABLES = ("activity", "spans", "entry_spans", "span_operations", "samples", "trace_samples", "recent_operations")

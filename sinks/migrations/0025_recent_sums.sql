@@ -13,15 +13,16 @@ ALTER TABLE recent_operations
     ADD COLUMN IF NOT EXISTS longest_period SimpleAggregateFunction(max, Float64) CODEC(ZSTD(1));
 
 -- Beside `recent_samples_view`, which lists the heaviest traces of a service, whatever operations they belong to.
-CREATE MATERIALIZED VIEW IF NOT EXISTS recent_sampled_view TO recent_operations AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS recent_sample_sums_view TO recent_operations AS
 SELECT profile_type, service, operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
-    count, value, squares, longest_period
+    c AS count, v AS value, sq AS squares, longest AS longest_period
 FROM
 (
-    SELECT profile_type, service, known_operation AS operation, toStartOfMinute(time) AS minute, toInt64(sum(c)) AS count,
-        sum(v) AS value, toFloat64(sumIf(v / c * v, c > 0)) AS squares, toFloat64(maxIf(v / c, c > 0)) AS longest_period
-    FROM (SELECT profile_type, service, known_operation, time, samples.count AS c, samples.value AS v FROM samples)
+    SELECT profile_type, service, known_operation AS operation, toStartOfMinute(time) AS minute,
+        toInt64(sum(count)) AS c, sum(value) AS v, toFloat64(sumIf(value / count * value, count > 0)) AS sq,
+        toFloat64(maxIf(value / count, count > 0)) AS longest
+    FROM samples
     WHERE time >= now() - INTERVAL 3 DAY
     GROUP BY profile_type, service, operation, minute
 )
