@@ -26,8 +26,9 @@ from icestream.messages.raw import GATEWAY, RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
-from streams.attach import Attached, Intervals, operations, traced
+from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
+from streams.context_operations import operations
 from streams.correct import corrections
 from streams.position import Position
 from streams.retained import Limits, RetainedSamples, RunId
