@@ -115,13 +115,13 @@ class Hour:
 def keep_no_rows(client: Client) -> None:
     """Lets views sum up what is inserted, and drops it then."""
     for table, views in _VIEWS.items():
-        made = [str(client.command(f"SHOW CREATE TABLE {view}")) for view in views]
+        made = [str(client.query(f"SHOW CREATE TABLE {view}").result_rows[0][0]) for view in views]
         for view in views:
             client.command(f"DROP TABLE {view}")
         client.command(f"RENAME TABLE {table} TO {table}_of_rows")
         client.command(f"CREATE TABLE {table} AS {table}_of_rows ENGINE = Null", settings=DICTIONARIES)
         for sql in made:
-            client.command(sql.replace("\\n", "\n").replace("\\'", "'"))
+            client.command(sql)
 
 
 def make_rollups(client: Client, until_s: int) -> None:

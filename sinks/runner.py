@@ -106,7 +106,7 @@ class Runner:
             self.sink.close()
 
     def _fetches(self) -> dict[str, int]:
-        """The in-process broker lets the whole time pass, and keeps little."""
+        """A fetch from the in-process broker always takes the whole time, and this broker keeps little."""
         longest_s = _FETCH_S if self._settings.kafka_in_process else _LONGEST_FETCH_S
         wait_s = min(max(self._flush_s / 4, _FETCH_S), longest_s)
         return {"fetch.min.bytes": _FETCH_BYTES, "fetch.wait.max.ms": round(1000 * wait_s)}

@@ -31,7 +31,11 @@ class Intervals:
     def overlapping(self, start_monotonic_ns: int, end_monotonic_ns: int) -> "Intervals":
         """Returns the intervals that overlap [start, end)."""
         rows = (self.start_monotonic_ns < end_monotonic_ns) & (self.end_monotonic_ns > start_monotonic_ns)
-        return Intervals(*(column[rows] for column in vars(self).values()))
+        return self.take(np.flatnonzero(rows))
+
+    def take(self, rows: np.ndarray) -> "Intervals":
+        """Returns some intervals, in any order. `rows`: integers."""
+        return Intervals(*(column.take(rows, axis=0) for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,7 @@ def join(parts: Sequence[Intervals]) -> Intervals:
 
 def together(parts: Sequence[Intervals]) -> Intervals:
     """Returns the intervals of at least one part, one part after the other."""
-    return Intervals(
-        np.concatenate([part.thread for part in parts]),
-        np.concatenate([part.start_monotonic_ns for part in parts]),
-        np.concatenate([part.end_monotonic_ns for part in parts]),
-        np.concatenate([part.contexts for part in parts]),
-        np.concatenate([part.operation for part in parts]),
-    )
+    return Intervals(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
 
 def attach(raw: RawColumns, intervals: Intervals) -> Attached:
@@ -169,10 +167,4 @@ def in_order(intervals: Intervals, threads: int = 0) -> Intervals:
         order = np.argsort(intervals.thread.astype(np.int64) * limit + start, kind="stable")
     else:
         order = np.lexsort((intervals.start_monotonic_ns, intervals.thread))
-    return Intervals(
-        intervals.thread[order],
-        intervals.start_monotonic_ns[order],
-        intervals.end_monotonic_ns[order],
-        intervals.contexts.take(order, axis=0),
-        intervals.operation[order],
-    )
+    return intervals.take(order)

@@ -122,14 +122,14 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
     }
     blobs = [rows.series[row] for row in series.tolist()]
     tail = b"".join(_SERIES_TAG + packed.varint(len(blob)) + blob for blob in blobs)
-    with_operations = _operations(rows.operations[contexts[1:] - 1])
-    serialized = packed.serialize(message, columns) + with_operations + tail
-    return serialized if len(serialized) <= MAX_MESSAGE_BYTES else packed.serialize(message, columns) + tail
+    unnamed = packed.serialize(message, columns) + tail
+    named = unnamed + _operations(rows.operations[contexts[1:] - 1])
+    # Without names if it is too large: how rows are cut into messages depends on nothing that a backfill does not know.
+    return named if len(named) <= MAX_MESSAGE_BYTES else unnamed
 
 
 def _operations(of_context: np.ndarray) -> bytes:
-    """The fields of a SampleBatch with the operations of its contexts. They are left out where the message would be too
-    large: how rows are cut into messages depends on nothing that only live processing knows."""
+    """The fields of a SampleBatch with the operations of its contexts."""
     rows = {"": 0}
     column = np.array([rows.setdefault(text, len(rows)) for text in of_context.tolist()], np.uint32)
     if len(rows) == 1:

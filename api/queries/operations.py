@@ -17,8 +17,10 @@ from api.queries.recent import (
     RECENT_SUMS,
     are_many,
     are_stored,
+    begin_after,
     in_minutes,
     recent_conditions,
+    stored_since,
     were_replaced,
 )
 from api.queries.rollups import Buckets, Plan, make_plan
@@ -114,7 +116,8 @@ def read_operations(database: Database, selection: Selection) -> Operations:
             parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
     sampled_until = None
     if recent and plans.gaps:
-        sampled = [are_stored(database, plan.samples, RECENT_SUMS) for plan in (plans.now, plans.before)]
+        since = stored_since(database, RECENT_SUMS)
+        sampled = [begin_after(plan.samples, since) for plan in (plans.now, plans.before)]
         parts += _of_recent(selection.profile_type, of_service, plans, sampled, conditions)
         if not sampled[0]:
             sampled_until = plans.now.samples[0].start_unix_nano

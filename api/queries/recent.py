@@ -68,16 +68,23 @@ def are_many(database: Database, ranges: Sequence[TimeRange], profile_types: Seq
     return bool(answer["n"][0].as_py() > database.exact_requests)
 
 
-def are_stored(database: Database, ranges: Sequence[TimeRange], migration: str = "recent_operations") -> bool:
-    """Whether `recent_operations` has all of these time ranges. It lacks what was stored before a later version made
-    it, or gave it more: `migration` is what did so. Raises ApiError."""
-    if not ranges:
-        return True
+def are_stored(database: Database, ranges: Sequence[TimeRange]) -> bool:
+    """Whether `recent_operations` has all of these time ranges. Raises ApiError."""
+    return begin_after(ranges, stored_since(database, "recent_operations"))
+
+
+def stored_since(database: Database, migration: str) -> int:
+    """From when on `recent_operations` has everything that a migration brought, in Unix nanoseconds: it lacks what was
+    stored before that. Raises ApiError."""
     answer = database.table(_SINCE, {"name": migration})
     made, first = (int(answer[name][0].as_py()) for name in ("made", "first"))
     upgraded = 0 if made - first < _MADE_TOGETHER_S else made + _CLOCKS_DIFFER_S
-    since = max(time.time_ns() - RECENT_NS, upgraded * _S)
-    return all(each.start_unix_nano >= since for each in ranges)
+    return max(time.time_ns() - RECENT_NS, upgraded * _S)
+
+
+def begin_after(ranges: Sequence[TimeRange], since_unix_nano: int) -> bool:
+    """Whether none of the time ranges begins before this time."""
+    return all(each.start_unix_nano >= since_unix_nano for each in ranges)
 
 
 def were_replaced(database: Database, ranges: Sequence[TimeRange]) -> bool:

@@ -46,11 +46,11 @@ def draw_slow(answer: dict[str, Any]) -> str:
 
 
 def _sampled_line(answer: dict[str, Any]) -> list[str]:
-    """That of very many requests, the last ones have no samples, which were stored before an upgrade."""
+    """Until when samples count, if those after it were stored before an upgrade."""
     until = answer.get("sampled_until")  # earlier versions of the API do not say it
     if until is None:
         return []
-    return [f"sampled CPU is counted until {until}: what came later was stored before an upgrade"]
+    return [f"sampled CPU is counted until {until}: samples after it were stored before an upgrade"]
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class OperationsAnswer(SelectionAnswer):
     total: int
     samples: int
     sampled_until: str | None = Field(
-        description="Later, sampled CPU is not counted, as it was stored before an upgrade; null: all is"
+        description="Samples after it are not counted: they were stored before an upgrade. Null: all are counted"
     )
 
 
