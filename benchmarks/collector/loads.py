@@ -41,6 +41,13 @@ int main(int count, char **arguments) {
 }
 """
 
+_MAKEFILE = """parts := $(patsubst %,part%.o,$(shell seq 200))
+program: $(parts)
+	$(CC) -o $@ part1.o
+part%.o:
+	$(CC) -O1 -c -o $@ part.c
+"""
+
 
 def busy(folder: Path) -> list[list[str]]:
     """A process for each CPU, none of which ends."""
@@ -69,6 +76,13 @@ def go_build(folder: Path) -> list[list[str]]:
     return [["sh", "-c", build]]
 
 
+def c_build(folder: Path) -> list[list[str]]:
+    """Builds of a C program of small files, one after the other: each file takes a compiler and an assembler."""
+    (folder / "Makefile").write_text(_MAKEFILE)
+    (folder / "part.c").write_text(_PROGRAMS)
+    return [["sh", "-c", f"while :; do make -C {folder} -j{CPUS} -B; done"]]
+
+
 def binaries_500(folder: Path) -> list[list[str]]:
     """500 programs with build IDs of their own."""
     original = _program(folder).read_bytes()
@@ -87,10 +101,11 @@ LOADS: dict[str, Callable[[Path], list[list[str]]]] = {
     "2000_processes": processes_2000,
     "short_lived": short_lived,
     "go_build": go_build,
+    "c_build": c_build,
     "500_binaries": binaries_500,
 }
 """Each returns the commands to run; the folder is for its files."""
-NEEDS = {"go_build": "go", "2000_processes": "gcc", "short_lived": "gcc", "500_binaries": "gcc"}
+NEEDS = {"go_build": "go", "c_build": "make", "2000_processes": "gcc", "short_lived": "gcc", "500_binaries": "gcc"}
 
 
 def missing(name: str) -> str:

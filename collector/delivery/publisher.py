@@ -23,6 +23,8 @@ from icestream.kafka import producer
 log = logging.getLogger(__name__)
 
 _IN_FLIGHT_BYTES = 4 << 20
+_IN_FLIGHT_SHARE = 0.5
+"""Of the spool's limit: windows in flight cannot be dropped, and the rest is for the newest ones."""
 _RETRY_S = 5.0
 _AFTER_FAILURE_S = 1.0  # so that what fails at once does not fail all the time
 _IDLE_S = 2.0  # without a window; the client reports its errors then
@@ -55,6 +57,7 @@ class Publisher:
         self._settings = settings
         self._spool = spool
         self._backlogs = backlogs(settings)
+        self._most_in_flight = min(_IN_FLIGHT_BYTES, _IN_FLIGHT_SHARE * (settings.spool_limit_mb << 20))
         self._flights: dict[int, _Flight] = {}
         self._alone: set[int] = set()
         """Windows that the broker refused together with others: one request holds messages of several windows, and it
@@ -145,7 +148,7 @@ class Publisher:
             return False
         if not self._alone.isdisjoint(self._flights):
             return False
-        if self._flights and (self._backlogs or sum(f.size for f in self._flights.values()) > _IN_FLIGHT_BYTES):
+        if self._flights and (self._backlogs or sum(f.size for f in self._flights.values()) > self._most_in_flight):
             return False
         entry = self._spool.hold(skip=set(self._flights))
         if entry is None:

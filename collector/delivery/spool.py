@@ -66,7 +66,7 @@ class Spool:
         self._open()
 
     def append(self, messages: Sequence[Message]) -> None:
-        """Adds a window. Above the limit, drops the oldest windows that are not being published."""
+        """Adds a window. Above the limit, drops the oldest windows that are not being published, but never this one."""
         with self._lock:
             if self._lock_file is None and time.monotonic() >= self._try_again:
                 with contextlib.suppress(SpoolError):
@@ -189,7 +189,7 @@ class Spool:
     def _drop_oldest(self, in_memory: bool) -> None:
         if self._bytes[in_memory] <= self._limits[in_memory]:
             return
-        for entry in list(self._entries.values()):
+        for entry in list(self._entries.values())[:-1]:
             if (entry.messages is not None) == in_memory and entry.number not in self._held:
                 self._count_dropped(self._observed(entry))
                 self._remove(entry)

@@ -223,26 +223,30 @@ class FileCache:
         return identity
 
     def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
-        descriptor, identity = self._patience.run(
+        descriptor, key, identity = self._patience.run(
             entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
         )
+        if key not in self._known:
+            while len(self._known) >= MAX_FILES:
+                del self._known[next(iter(self._known))]
+            self._known[key] = identity
         if identity is not None and identity.build_id and not self._held.touch(identity.key, entry.pid):
             self._held.keep(identity.key, descriptor, entry.pid)
         else:
             os.close(descriptor)
         return identity
 
-    def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, Identity | None]:
+    def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, tuple[int, ...], Identity | None]:
+        """Changes nothing here: it runs on another thread, and may end when nobody waits for it any more."""
         descriptor = open_entry(entry, reported)
         try:
             status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            if key not in self._known:
+            try:
+                identity = self._known[key]
+            except KeyError:
                 identity = _read(descriptor, status)
-                while len(self._known) >= MAX_FILES:
-                    del self._known[next(iter(self._known))]
-                self._known[key] = identity
-            return descriptor, self._known[key]
+            return descriptor, key, identity
         except BaseException:
             os.close(descriptor)
             raise

@@ -9,9 +9,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from icestream.cli import WRONG_USAGE
 from icestream.settings import SettingError
@@ -33,6 +32,7 @@ _LONG_WAIT_S = 300.0
 _ASK_INTERVAL_S = 0.25
 _ASK_READY_S = 2.0
 """A part that is ready is asked less often: its answer costs queries to Kafka and ClickHouse."""
+_LAST_LINES = 12
 _TICK_S = 0.05
 _RUNNING_TICK_S = 0.2
 
@@ -77,7 +77,8 @@ class _Child:
     quick_deaths: int = 0
     set_aside: bool = False
     """Whether nothing waits for it: from a long wait on, until it is ready."""
-    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
+    last_lines: tuple[str, ...] = ()
+    """Replaced, never changed: its reader may go on when it has ended, because a process that it started has its output."""
     reader: threading.Thread | None = None
 
 
@@ -230,7 +231,7 @@ def _forward_log(child: _Child, process: "subprocess.Popen[bytes]") -> None:
     assert process.stdout is not None
     for line in process.stdout:
         text = line.decode(errors="replace").rstrip()
-        child.last_lines.append(text)
+        child.last_lines = (*child.last_lines[1 - _LAST_LINES :], text)
         print(f"{child.part.name:9} | {text}", file=sys.stderr, flush=True)
 
 

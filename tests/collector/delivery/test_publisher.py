@@ -126,6 +126,22 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
     broker.close()
 
 
+def test_while_the_broker_is_away_a_small_spool_keeps_the_newest_windows(tmp_path: Path) -> None:
+    settings = collector_settings(KafkaSettings(kafka="127.0.0.1:1"), tmp_path, spool_limit_mb=1)
+    spool = Spool(settings.spool, 1 << 20)
+    publisher = started(Publisher(settings, spool))
+    for number in range(60):
+        publisher.append([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(100_000))])
+        time.sleep(0.01)  # it takes what it may into flight
+    kept = [int.from_bytes(spool.read(entry)[0].value[:4], "big") for entry in list(spool._entries.values())]
+    assert kept[-4:] == [56, 57, 58, 59]
+    assert kept[0] == 0  # in flight
+    assert spool.bytes <= 1 << 20
+    assert spool.dropped == 60 - len(kept)
+    assert publisher.close(timeout_s=0.1) == len(kept)
+    spool.close()
+
+
 def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
     broker: KafkaSettings, reader: Consumer, tmp_path: Path
 ) -> None:

@@ -91,6 +91,17 @@ def test_beyond_the_limit_the_oldest_are_dropped_and_counted_but_not_one_that_is
     spool.close()
 
 
+def test_the_newest_window_is_kept_although_those_that_are_being_sent_fill_the_spool(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1000)
+    for number in range(5):
+        spool.append(window(number, 900))
+        if number < 2:
+            assert spool.hold({entry.number for entry in spool._entries.values() if entry.number in spool._held})
+    assert content(spool) == [0, 1, 4]
+    assert spool.dropped == 2
+    spool.close()
+
+
 def test_two_collectors_cannot_use_one_directory(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1000)
     with pytest.raises(SpoolError, match="another collector"):

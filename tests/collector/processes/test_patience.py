@@ -139,6 +139,21 @@ def test_a_program_on_a_disk_that_does_not_answer_holds_up_no_other_file(
 
 
 @pytest.mark.ebpf
+def test_an_answer_for_which_nobody_waits_any_more_changes_nothing_that_other_threads_use(
+    disk: SlowFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FileCache(QUICK_S)
+    disk.slow()
+    with pytest.raises(TimeoutError):
+        files.identify(MapsEntry(ME, 0x1000, 0x2000, 0, 0, str(disk.path)))
+    disk.wait_for_reader()
+    disk.pass_on()
+    wait_until(lambda: "answers again" in caplog.text)
+    assert not files._known
+    files.close()
+
+
+@pytest.mark.ebpf
 def test_a_disk_that_stops_answering_later_holds_up_no_reader_of_the_program(
     disk: SlowFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

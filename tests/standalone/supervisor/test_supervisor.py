@@ -95,6 +95,23 @@ def test_a_part_that_never_comes_up_ends_everything_with_its_last_lines(
         running.run(threading.Event())
 
 
+def test_a_part_is_given_up_with_its_last_lines_while_a_process_that_it_started_goes_on_writing(
+    running: Supervisor,
+) -> None:
+    writes = replace(python("part", ""), argv=["sh", "-c", "while :; do echo line; done"])
+    running.start(writes)
+    child = running._children[0]
+    wait_until(lambda: len(child.last_lines) == 12)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(2000):
+            with pytest.raises(PartFailed, match=r"(?s)Its last lines:(\n  line){12}$"):
+                running._give_up(child)
+    finally:
+        sys.setswitchinterval(interval_s)
+
+
 @pytest.mark.parametrize("optional", [False, True])
 def test_a_part_that_cannot_start_with_its_settings_ends_everything_at_once(
     running: Supervisor, caplog: pytest.LogCaptureFixture, optional: bool
