@@ -1,9 +1,12 @@
 """Queries of ClickHouse within the limits of one query, answered as Arrow tables."""
 
+import copy
 import logging
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +52,7 @@ class Database:
 
     def __init__(self, clients: Clients, settings: ApiSettings) -> None:
         self._clients = clients
+        self._lock: threading.Lock | None = None
         self.exact_requests = settings.api_exact_requests
         """Of how many requests rows are read (api/queries/recent.py)."""
         # This becomes SQL text, so it may contain nothing but our own numbers.
@@ -77,12 +81,29 @@ class Database:
         limits = self._limits + (self._all_in_memory if has_few_groups else "")
         limits += _FEW_ROWS_A_THREAD if reads_slow_rows else ""
         try:
-            with CLICKHOUSE_SECONDS.time(), self._clients.borrowed() as client:
+            with self._unlocked(), CLICKHOUSE_SECONDS.time(), self._clients.borrowed() as client:
                 data = client.raw_query(sql + limits, parameters=dict(parameters or {}), fmt="ArrowStream")
                 return pa.ipc.open_stream(data).read_all()
         except (ClickHouseError, pa.ArrowException, OSError) as error:
             CLICKHOUSE_ERRORS.inc()
             raise _as_api_error(error) from error
+
+    def letting_go_of(self, lock: threading.Lock) -> "Database":
+        """Returns the same database for callers that have the lock: they do not have it while a query runs."""
+        database = copy.copy(self)
+        database._lock = lock
+        return database
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        if self._lock is None:
+            yield
+            return
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
 
     def ready(self) -> str | None:
         """Returns why the tables cannot be read, or None if they can."""

@@ -26,7 +26,7 @@ _NODES_PER_STACK = 10
 class CallTree:
     """Nodes as columns. Row 0 is the root, and a parent's row is smaller than its children's.
 
-    A node is only added after all nodes above it. For one thread at a time.
+    A node is only added after all nodes above it. For one thread at a time; others may add nodes during a query.
     """
 
     def __init__(self, database: Database, max_nodes: int) -> None:

@@ -29,7 +29,7 @@ class FrameNumbers(Protocol):
 
 
 class FunctionTree:
-    """Nodes as of GrowingTree. For one thread at a time."""
+    """Nodes as of GrowingTree. For one thread at a time; others may add nodes during a query."""
 
     def __init__(
         self, call_tree: CallTree, location_cache: LocationCache, frame_numbers: FrameNumbers | None = None

@@ -33,7 +33,7 @@ _MAX_PAUSE_S = 10.0  # one slow answer of the database must not keep names away 
 
 
 class LocationCache:
-    """For one thread at a time."""
+    """For one thread at a time; others may use it during a query."""
 
     def __init__(self, database: Database, max_locations: int) -> None:
         self._database = database
@@ -44,21 +44,30 @@ class LocationCache:
         self.locations = Locations()
         self._functions = Functions(self.mappings)
         self.frame_functions = FrameFunctions(self._functions, self.locations, self.mappings)
-        self._in_trees = 0
-        """So many rows of `locations` are in trees already."""
         self._has_better = False
-        """Whether one of these has got better lines that `refresh` has not told."""
+        """Whether a location that may be in a tree has got better lines that `refresh` has not told."""
+        self._looking = False
+        """Whether a thread looks for better lines."""
 
     def rows(self, location_ids: Ids) -> Rows:
         """Rows of `locations`, after reading the missing ones from ClickHouse. Raises ApiError."""
-        self._in_trees = len(self.locations)
+        rows = self.locations.find(location_ids)
+        known = rows >= 0
+        known[known] = ~self.locations.is_missing[rows[known]]
+        answers = self._read(distinct_ids(location_ids[~known]))
+        in_trees = len(self.locations)  # only now: other threads have added some meanwhile
         rows = self.locations.add(location_ids)
-        self._read(distinct_ids(location_ids[self.locations.is_missing[rows]]))
+        self._store(answers, in_trees)
         return rows
 
     def refresh(self) -> bool:
         """Reads better lines, and returns whether any location has got some since the last call. Raises ApiError."""
-        self._look_for_better()
+        if not self._looking:
+            self._looking = True
+            try:
+                self._look_for_better()
+            finally:
+                self._looking = False
         has_better, self._has_better = self._has_better, False
         return has_better
 
@@ -69,30 +78,32 @@ class LocationCache:
         state = read_table_state(self._database)
         if state == self._table_state:
             return
-        self._in_trees = len(self.locations)
         ids, versions = read_versions(self._database)
         rows = self.locations.find(ids)
         ids, versions, rows = ids[rows >= 0], versions[rows >= 0], rows[rows >= 0]
         better = ids[versions > self.locations.version[rows]]
         missing = self.locations.ids[self.locations.is_missing]
-        self._read(distinct_ids(np.concatenate([better, missing])))
+        answers = self._read(distinct_ids(np.concatenate([better, missing])))
+        self._store(answers, len(self.locations))
         self._table_state = state
         now = time.monotonic()
         self._next_refresh = now + min(_PAUSE_FACTOR * (now - started), _MAX_PAUSE_S)
 
-    def _read(self, ids: Ids) -> None:
+    def _read(self, ids: Ids) -> list[pa.Table]:
         too_many_ids = id_lists.count_queries(ids) > id_lists.MAX_QUERIES
         if too_many_ids and count_locations(self._database) <= self._max_locations:
-            self._store(read_all_locations(self._database))
-            return
-        for answer in read_locations(self._database, ids):
-            self._store(answer)
+            return [read_all_locations(self._database)]
+        return list(read_locations(self._database, ids))
 
-    def _store(self, answer: pa.Table) -> None:
-        answer = self._better(answer)
+    def _store(self, answers: list[pa.Table], in_trees: int) -> None:
+        """Stores what is better than before. Rows from `in_trees` on are in no tree yet."""
+        for answer in answers:
+            self._store_better(self._better(answer), in_trees)
+
+    def _store_better(self, answer: pa.Table, in_trees: int) -> None:
         column = {name: _as_array(answer[name]) for name in answer.column_names}
         rows = self.locations.find(column["location_id"].to_numpy())
-        self._has_better |= bool((rows < self._in_trees).any())
+        self._has_better |= bool((rows < in_trees).any())
         mapping = self.mappings.add(column["kind"], column["build_id"], column["file"])
         frame_count = column["line"].value_lengths().to_numpy().astype(np.int32)
         names, sources, lines, start_lines = (

@@ -56,53 +56,61 @@ class AddressStacks:
         return [path[begin:until] for begin, until in itertools.pairwise(bounds)]
 
 
-class StackCache:
-    """May be used by many threads; they look stacks up one after the other."""
+class _Memory:
+    """What is known of stacks. Queries that began with it end with it, also when another one has replaced it."""
 
     def __init__(self, database: Database, max_nodes: int) -> None:
-        self._database = database
-        self._max_nodes = max_nodes
+        self.call_tree = CallTree(database, max_nodes)
+        self.location_cache = LocationCache(database, max_nodes)
+        self.derive_functions()
+
+    def derive_functions(self) -> None:
+        self.function_tree = FunctionTree(self.call_tree, self.location_cache)
+
+
+class StackCache:
+    """May be used by many threads. They look stacks up one after the other, but none waits for a query of another: its
+    lock is free while a query runs."""
+
+    def __init__(self, database: Database, max_nodes: int) -> None:
         self._lock = threading.Lock()
-        self._clear()
+        self._database = database.letting_go_of(self._lock)
+        self._max_nodes = max_nodes
+        self._memory = _Memory(self._database, max_nodes)
 
     def functions_of(self, stack_ids: Ids, by: Granularity = Granularity.FUNCTION) -> FunctionStacks:
         """The stacks' functions; or lines or addresses, which are looked up anew for each query. Raises ApiError."""
         with self._lock:
-            self._renew()
-            tree, functions = self._function_tree, self._location_cache.frame_functions
+            memory = self._renewed()
+            calls, cache, tree = memory.call_tree, memory.location_cache, memory.function_tree
+            functions = cache.frame_functions
             if not by.is_fine:
-                return FunctionStacks(self._leaves(tree, stack_ids), tree.tree, functions, functions)
-            frames = FineFrames(by, functions, self._location_cache.locations)
-            tree = FunctionTree(self._call_tree, self._location_cache, frames)
-            return FunctionStacks(self._leaves(tree, stack_ids), tree.tree, frames, frames.whole_functions)
-
-    def _leaves(self, tree: FunctionTree, stack_ids: Ids) -> Rows:
-        has_stack = stack_ids != 0
-        leaves = np.full(len(stack_ids), NO_STACK_ROW, np.int32)
-        leaves[has_stack] = tree.rows(self._call_tree.rows(stack_ids[has_stack]))
-        return leaves
+                return FunctionStacks(_leaves(calls, tree, stack_ids), tree.tree, functions, functions)
+            frames = FineFrames(by, functions, cache.locations)
+            tree = FunctionTree(calls, cache, frames)
+            return FunctionStacks(_leaves(calls, tree, stack_ids), tree.tree, frames, frames.whole_functions)
 
     def addresses_of(self, stack_ids: Ids) -> AddressStacks:
         """The stacks as paths of locations. Raises ApiError."""
         with self._lock:
-            self._renew()
-            leaves = np.maximum(self._call_tree.rows(stack_ids), ROOT)  # stack ID 0 is the root's: an empty path
-            is_root = np.zeros(len(self._call_tree), bool)
+            memory = self._renewed()
+            calls, cache = memory.call_tree, memory.location_cache
+            leaves = np.maximum(calls.rows(stack_ids), ROOT)  # stack ID 0 is the root's: an empty path
+            is_root = np.zeros(len(calls), bool)
             is_root[ROOT] = True
-            nodes = rows_above(leaves, self._call_tree.parent, is_root)
-            cache = self._location_cache
-            row_of_node = cache.rows(self._call_tree.location[nodes])
+            nodes = rows_above(leaves, calls.parent, is_root)
+            row_of_node = cache.rows(calls.location[nodes])
             columns = cache.locations
             number_of_row = np.zeros(len(columns), np.int32)
             number_of_row[row_of_node] = 1  # many nodes have one location
             rows = np.flatnonzero(number_of_row).astype(np.int32)
             number_of_row[rows] = np.arange(1, len(rows) + 1)
-            location_number = np.zeros(len(self._call_tree), np.int32)
+            location_number = np.zeros(len(calls), np.int32)
             location_number[nodes] = number_of_row[row_of_node]
             return AddressStacks(
                 leaves=leaves,
-                parent=self._call_tree.parent,
-                depth=self._call_tree.depth,
+                parent=calls.parent,
+                depth=calls.depth,
                 location_number=location_number,
                 location=rows,
                 mapping=columns.mapping[rows],
@@ -116,14 +124,18 @@ class StackCache:
                 mappings=cache.mappings,
             )
 
-    def _renew(self) -> None:
+    def _renewed(self) -> _Memory:
         """Starts anew if the call tree is full, and derives functions again if names got better."""
-        if self._call_tree.full:
-            self._clear()
-        elif self._location_cache.refresh():
-            self._function_tree = FunctionTree(self._call_tree, self._location_cache)
+        memory = self._memory
+        if memory.call_tree.full:
+            memory = self._memory = _Memory(self._database, self._max_nodes)
+        elif memory.location_cache.refresh():
+            memory.derive_functions()
+        return memory
 
-    def _clear(self) -> None:
-        self._call_tree = CallTree(self._database, self._max_nodes)
-        self._location_cache = LocationCache(self._database, self._max_nodes)
-        self._function_tree = FunctionTree(self._call_tree, self._location_cache)
+
+def _leaves(calls: CallTree, tree: FunctionTree, stack_ids: Ids) -> Rows:
+    has_stack = stack_ids != 0
+    leaves = np.full(len(stack_ids), NO_STACK_ROW, np.int32)
+    leaves[has_stack] = tree.rows(calls.rows(stack_ids[has_stack]))
+    return leaves

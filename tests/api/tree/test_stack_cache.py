@@ -3,6 +3,9 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from api.queries.database import Database
 from api.settings import ApiSettings
 from api.tree import call_tree
 from api.tree.call_tree import CallTree
+from api.tree.stack_cache import StackCache
 from icestream.clickhouse import Clients
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import (
@@ -30,6 +34,7 @@ from tests.api.fill import (
 )
 from tests.api.http.routes.test_merge import collapsed, read_collapsed
 from tests.data.tables import insert_columns
+from tests.waiting import PATIENCE_S
 
 
 def merged(api: Api) -> Counter[str]:
@@ -80,6 +85,38 @@ def test_a_full_memory_starts_anew_and_answers_stay_right(engine: str, database:
         for _ in range(3):
             text = http.get("/api/v1/merge", params=RANGE | {"format": "collapsed"}).text
             assert read_collapsed(text) == collapsed(samples)
+
+
+def test_a_slow_query_for_one_graph_keeps_no_other_from_being_drawn(
+    engine: str, database: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(client, random_samples(40))
+    clients = Clients(engine, database=database)
+    cache = StackCache(Database(clients, ApiSettings()), 10**6)
+    ids = np.array(
+        client.query("SELECT DISTINCT stack_id FROM samples WHERE stack_id != 0").result_columns[0], np.uint64
+    )
+    known = cache.functions_of(ids[:5])
+    asked, go_on, borrowed = threading.Event(), threading.Event(), clients.borrowed
+
+    @contextmanager
+    def slow() -> Iterator[Client]:
+        if threading.current_thread().name.startswith("slow"):
+            asked.set()
+            assert go_on.wait(PATIENCE_S)
+        with borrowed() as answering:
+            yield answering
+
+    monkeypatch.setattr(clients, "borrowed", slow)
+    with ThreadPoolExecutor(1, "slow") as one, ThreadPoolExecutor(1) as other:
+        graph = one.submit(cache.functions_of, ids)
+        try:
+            assert asked.wait(PATIENCE_S)
+            assert (other.submit(cache.functions_of, ids[:5]).result(PATIENCE_S).leaves == known.leaves).all()
+            other.submit(cache.functions_of, ids).result(PATIENCE_S)  # it reads the same stacks meanwhile
+        finally:
+            go_on.set()
+        assert (graph.result().leaves == cache.functions_of(ids).leaves).all()
 
 
 def test_cycles_and_endless_chains_of_nodes_keep_their_value(api: Api, client: Client) -> None:

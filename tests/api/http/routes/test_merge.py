@@ -69,7 +69,7 @@ def test_a_location_that_was_missing_gets_its_name_in_every_format(api: Api, cli
     fill(client, [Sample((MAIN, HOT))], locations=False)
     assert "[unresolved location" in api.get("/api/v1/merge", format="collapsed").text
     insert_locations(client, {MAIN, HOT})
-    cast(Any, api.http.app).state.shared.stacks._location_cache._next_refresh = float("inf")
+    cast(Any, api.http.app).state.shared.stacks._memory.location_cache._next_refresh = float("inf")
     assert api.get("/api/v1/merge", by="line").status_code == 200  # reads the location
     assert api.get("/api/v1/merge", format="collapsed").text == "main;hot 10000000\n"
 
