@@ -29,6 +29,8 @@ class MappedRange(Protocol):
     def bias(self) -> int: ...
     @property
     def file_key(self) -> str: ...
+    @property
+    def entry(self) -> object: ...
 
 
 class Runtime(NamedTuple):
@@ -56,7 +58,8 @@ class PythonRuntimes:
     def of(self, ranges: Iterable[MappedRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
         the user of the process, None if it has ended."""
-        for file_key, bias in {mapped_range.file_key: mapped_range.bias for mapped_range in ranges}.items():
+        biases = {mapped.file_key: mapped.bias for mapped in ranges if mapped.entry}  # the vDSO cannot be opened
+        for file_key, bias in biases.items():
             interpreter = self._interpreter(file_key) if file_key else None
             if interpreter is not None and (row := self._row(interpreter.layout, user)) is not None:
                 return Runtime(interpreter.runtime - bias & _MASK, row)

@@ -161,12 +161,13 @@ def test_a_disk_that_stops_answering_later_holds_up_no_reader_of_the_program(
     files = FileCache(PATIENCE_S / 100)
     shutil.copy("/bin/false", tmp_path / "other")
     keys = []
-    for path in (disk.path, tmp_path / "other"):
-        identity = files.identify(MapsEntry(ME, 0x1000, 0x2000, 0, 0, str(path)))
+    for path in (tmp_path / "other", disk.path):
+        entry = MapsEntry(ME, 0x1000, 0x2000, 0, 0, str(path))
+        identity = files.identify(entry)
         assert identity
         keys.append(identity.key)
-    slow, other = keys
-    ranges = [MappedRange(4096, 8192, 0, MappedFile(Mapping.FILE, slow, slow), slow, False, None)]
+    other, slow = keys
+    ranges = [MappedRange(4096, 8192, 0, MappedFile(Mapping.FILE, slow, slow), slow, False, entry)]
     disk.slow()
     runtimes = PythonRuntimes(files.open, files.patiently)
     finder = ContextFinder(files.open, files.patiently)

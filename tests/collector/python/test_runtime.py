@@ -34,6 +34,7 @@ PUBLISHED = 8 + 8 * len(PUBLISHED_3_14)
 class MappedRange(NamedTuple):
     bias: int
     file_key: str
+    entry: object = "a file"
 
 
 def mapped_range(file_key: str, bias: int = 0) -> MappedRange:
@@ -79,6 +80,14 @@ def test_a_file_that_is_gone_is_looked_for_again() -> None:
     runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY) if places.pop(0) else None)
     assert runtimes.of([mapped_range("gnu:1")]) is None
     assert runtimes.of([mapped_range("gnu:1")]) is not None
+
+
+def test_what_is_no_file_is_not_opened() -> None:
+    """The vDSO has a build ID, and every process maps it."""
+    opened: list[str] = []
+    runtimes = PythonRuntimes(opened.append)
+    assert runtimes.of([MappedRange(0, "gnu:1", entry=None)]) is None
+    assert opened == []
 
 
 def test_a_stripped_executable_that_exports_nothing_is_found_by_its_section(build: Build) -> None:
