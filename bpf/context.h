@@ -91,17 +91,11 @@ static __always_inline bool find_slots(u64 at, struct labels *labels)
 	return true;
 }
 
-/* Reads what the current thread works for into the walk, and the name of its span into the words of the description. */
-static __always_inline void read_context(struct walk *w)
+static __always_inline void read_context_at(struct walk *w, struct task_struct *task, struct context_slot *slot)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct context_slot *slot = find_slot(w, task);
 	struct labels labels;
 	u64 pointer, block, at = 0;
 
-	__builtin_memset(&w->context, 0, sizeof(w->context));
-	if (!slot)
-		return;
 	block = pointer = thread_pointer(task);
 	if (!pointer || (slot->module && !find_block(slot, pointer, &block)))
 		return;
@@ -115,6 +109,20 @@ static __always_inline void read_context(struct walk *w)
 		return;
 	if (slot->kind == GO_LABEL_MAP ? find_slots(at, &labels) : !bpf_probe_read_user(&labels, sizeof(labels), (void *)at))
 		read_labels(w, &labels, slot->kind == GO_LABEL_MAP ? BUCKETS : slot->kind == CUSTOM_LABELS ? BYTES_FIRST : ADDRESS_FIRST);
+}
+
+/* Reads what the current thread works for into the walk, and the name of its span into the words of the description. */
+static __always_inline void read_context(struct walk *w)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct context_slot *slot = find_slot(w, task);
+
+	__builtin_memset(&w->context, 0, sizeof(w->context));
+	if (!slot)
+		return;
+	read_context_at(w, task, slot);
+	if (!same_image(&slot->image, &w->image)) /* meanwhile the kernel gave the slot to another process */
+		__builtin_memset(&w->context, 0, sizeof(w->context));
 }
 
 #endif

@@ -80,9 +80,10 @@ struct request {
 struct mapping {
 	u64 start;
 	u64 end;
-	u64 bias;		 /* address + bias = position in the file's table */
-	u32 first_chunk; /* enum unknown_code where there are no chunks */
-	u32 chunks;
+	u64 bias; /* address + bias = position in the file's table */
+	/* Number of its chunks << 32 | the first one; enum unknown_code where there are none. One word, so that a walk sees
+	 * both as they were written. User space writes the bias first, so a walk reads it last. */
+	u64 table;
 };
 
 enum unknown_code {
@@ -205,6 +206,15 @@ struct {
 	__type(key, u32);
 	__type(value, struct rule);
 } rules SEC(".maps");
+
+/* How many files were evicted: user space adds one before it uses the chunks, rows and rules of a file for another one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} evictions SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

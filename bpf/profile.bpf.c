@@ -251,6 +251,8 @@ static __always_inline int do_unwind(void *ctx, enum way way)
 	if (stop == GO_ON && ++w->runs < RUNS)
 		go_on(ctx, way, UNWIND);
 	w->d.end = stop == GO_ON ? TOO_DEEP : stop - 1;
+	if (!tables_stayed(w))
+		cut(w, REPLACED);
 	w->python.runs = 0;
 	if (w->process.python_runtime)
 		go_on(ctx, way, PYTHON);

@@ -55,17 +55,19 @@ static __always_inline bool same_image(struct image *one, struct image *other)
 /* Finds what user space knows of the current process or, right after a fork, of its parent. */
 static __always_inline bool find_process(struct walk *w, struct task_struct *task)
 {
-	u32 pid = w->pid;
+	u32 pid = w->pid, zero = 0, *evictions_now = bpf_map_lookup_elem(MAP(evictions), &zero);
 	struct process *found = bpf_map_lookup_elem(MAP(processes), &pid);
 
+	w->evictions = evictions_now ? *(volatile u32 *)evictions_now : 0;
 	if (!found || !same_image(&found->image, &w->image)) {
 		pid = BPF_CORE_READ(task, real_parent, tgid);
 		found = bpf_map_lookup_elem(MAP(processes), &pid);
 	}
-	if (!found || !same_image(&found->image, &w->image))
+	if (!found)
 		return false;
+	w->known_as = pid;
 	w->process = *found;
-	return true;
+	return same_image(&w->process.image, &w->image);
 }
 
 static __always_inline bool read_word(u64 at, u64 *word)

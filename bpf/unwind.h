@@ -39,6 +39,7 @@ static __always_inline bool find_mapping(struct walk *w, u64 at)
 	u64 low = w->process.first, left = w->process.count, half, after;
 	struct mapping *found;
 	u32 index, i;
+	u64 table;
 
 	if (at >= w->mapping_start && at < w->mapping_end)
 		return true;
@@ -61,9 +62,10 @@ static __always_inline bool find_mapping(struct walk *w, u64 at)
 		return false;
 	w->mapping_start = found->start;
 	w->mapping_end = found->end;
-	w->mapping_bias = found->bias;
-	w->mapping_first_chunk = found->first_chunk;
-	w->mapping_chunks = found->chunks;
+	table = *(volatile u64 *)&found->table;
+	w->mapping_bias = *(volatile u64 *)&found->bias;
+	w->mapping_first_chunk = table;
+	w->mapping_chunks = table >> 32;
 	return true;
 }
 
@@ -295,6 +297,26 @@ static __always_inline int step(struct walk *w)
 	w->sp = cfa;
 	w->interrupted = false;
 	return w->pc ? GO_ON : STOP(COMPLETE);
+}
+
+/* Whether all that the walk read was of this process and its files. A walk may stand still for any time, because the host
+ * of a virtual CPU runs something else. Meanwhile user space may use the mappings of the process for another one, or the
+ * rows of a file for another one. */
+static __always_inline bool tables_stayed(struct walk *w)
+{
+	u32 pid = w->known_as, zero = 0, *evictions_now = bpf_map_lookup_elem(MAP(evictions), &zero);
+	struct process *now = bpf_map_lookup_elem(MAP(processes), &pid);
+
+	return evictions_now && *(volatile u32 *)evictions_now == w->evictions && now &&
+		   *(volatile u32 *)&now->generation == w->process.generation;
+}
+
+/* Cuts the stack of a walk at its first frame, which comes from the registers. */
+static __always_inline void cut(struct walk *w, enum end end)
+{
+	w->d.user_depth = 1;
+	w->d.end = end;
+	w->cfa[0] = 0;
 }
 
 /* Starts the walk where the thread left user space. False: it did not come from there, or from 32-bit code. */

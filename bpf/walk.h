@@ -26,6 +26,7 @@ enum end {
 	NO_TABLE,	/* the file's unwinding table is not loaded (yet), or there is none */
 	NO_RULE,	/* the table has no rule for the address, or none that can be followed */
 	READ_FAULT, /* the stack could not be read */
+	REPLACED,	/* user space replaced what the walk used (tables_stayed in unwind.h) */
 	TOO_DEEP,	/* more than MAX_FRAMES */
 	ENDS,
 };
@@ -67,7 +68,7 @@ struct process {
 	u32 python_layout;	/* row of python_layouts */
 	u32 first;			/* its first mapping; there are `count`, sorted by address */
 	u32 count;
-	u32 unused;
+	u32 generation; /* of this entry: each has another one */
 };
 
 /* In the memory of a process. */
@@ -92,6 +93,8 @@ struct walk {
 	u32 runs; /* how often the walking program ran */
 	struct image image;
 	struct process process;
+	u32 known_as; /* the process ID under which `process` was found: its own or its parent's */
+	u32 evictions;
 
 	/* Registers of the next frame. */
 	u64 pc;

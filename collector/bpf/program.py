@@ -26,7 +26,7 @@ COUNTERS = (
     "python_no_thread", "python_cut",
     "off_cpu_followed", "off_cpu_short", "lost_off_cpu_buffer_full", "lost_off_cpu_table_full",
     "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
-    "stack_too_deep",
+    "stack_replaced", "stack_too_deep",
 )  # fmt: skip
 
 PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`: what `profile` continues with

@@ -11,6 +11,7 @@ ENDS = (
     "no unwinding table",
     "no unwinding rule",
     "stack not readable",
+    "unwinding tables replaced",
     "too deep",
 )
 """`enum end` of bpf/walk.h in words; "" means complete."""

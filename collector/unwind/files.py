@@ -19,7 +19,6 @@ EAGER_ROWS = 1 << 20
 FILE_SHARE = 0.5
 """Of the rows and chunks in the kernel: what one file may take."""
 
-_GRACE_S = 0.002  # by then every walk that saw the old rows is over
 _AGAIN_S = 60.0  # until a chunk that had no room is tried again
 
 
@@ -133,11 +132,11 @@ class UnwindFiles:
         return file
 
     def evict(self, file_key: str) -> None:
-        """Removes a file. No mapping in the kernel may refer to it any more, but walks that began before may."""
+        """Removes a file. No mapping in the kernel may refer to it any more."""
         file = self._files.pop(file_key)
         self._by_chunk.remove(file)
+        self._maps.count_eviction()
         self._maps.chunks[file.first_chunk : file.first_chunk + file.chunks] = (NOT_LOADED, 0)
-        time.sleep(_GRACE_S)
         self._chunks.free(file.first_chunk, file.chunks)
         for chunk in range(file.first_chunk, file.first_chunk + file.chunks):
             self._chunk_again.pop(chunk, None)

@@ -9,7 +9,6 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -44,7 +43,6 @@ from collector.unwind.vdso import vdso_table
 log = logging.getLogger(__name__)
 
 MAX_PROCESSES = 1 << 14
-_GRACE_S = 0.01
 _PROCESS_AGAIN_S = 5.0  # until a process without room is tried again
 _MOST_REFUSED = 20_000  # 2 MB: a process ID and a time each
 
@@ -64,7 +62,6 @@ class Unwinding:
         self._maps = UnwindMaps(program.map_fd, program.row_pages)
         self._files = UnwindFiles(self._maps)
         self._mappings = Extents(MAX_MAPPINGS)
-        self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still read
         self._installed: dict[int, Installed] = {}
         self._lock = threading.Lock()
         self._chunks = ChunkLoader(self._files, self._lock)
@@ -99,8 +96,8 @@ class Unwinding:
     def ended(self, pid: int) -> None:
         with self._lock:
             self._refused.pop(pid, None)
-            self._forget(pid)
             self._maps.forget_process(pid)
+            self._forget(pid)
 
     def load_table(self, pid: int, start: int) -> None:
         """The table of the mapping that starts there, which a walk asked for: it will be there soon."""
@@ -133,7 +130,6 @@ class Unwinding:
             self._maps.close()
 
     def _install(self, process: Process, ranges: list[MappedRange], python: Runtime | None) -> None:
-        self._free_old()
         before, since_monotonic_ns = self._installed.get(process.pid), time.monotonic_ns()
         known = before if before is not None and before.process == process and before.is_complete else None
         try:
@@ -160,6 +156,7 @@ class Unwinding:
         try:
             self._maps.set_process(process.pid, image, first, len(ranges), python)
         except OSError as error:
+            self._maps.forget_process(process.pid)  # what it had before belongs to nobody now
             metrics.UNWIND_REFUSED.labels("process").inc()
             log.debug("process %d cannot be added: %s", process.pid, error)
         metrics.UNWIND_PROCESSES.set(len(self._installed))
@@ -174,22 +171,17 @@ class Unwinding:
         known = self._installed.pop(pid, None)
         if known is None:
             return
-        self._freed.append((time.monotonic() + _GRACE_S, known.first, len(known.ranges)))
+        self._mappings.free(known.first, len(known.ranges))
         for file_key in known.file_keys:
             if file := self._files.get(file_key):
                 file.users -= 1
 
-    def _free_old(self) -> None:
-        while self._freed and self._freed[0][0] < time.monotonic():
-            _, first, count = self._freed.popleft()
-            self._mappings.free(first, count)
-
     def _place(self, file_key: str) -> Place:
         file = self._files.get(file_key) if file_key else None
         if file is not None:
-            return Place(file.base, file.first_chunk, file.chunks)
+            return Place(file.base, file.chunks << 32 | file.first_chunk)
         may_begin = bool(file_key) and self._attempts.may_begin(file_key)
-        return Place(None, UNREQUESTED_CODE if may_begin else UNKNOWN_CODE, 0)
+        return Place(None, UNREQUESTED_CODE if may_begin else UNKNOWN_CODE)
 
     def _may_have_table(self, mapped_range: MappedRange) -> bool:
         file_key = mapped_range.file_key
@@ -281,14 +273,12 @@ class Unwinding:
         """Says in the maps that there is no table of a file."""
         for i, mapped_range in enumerate(known.ranges, known.first):
             if mapped_range.file_key == file_key:
-                self._maps.mappings[i : i + 1]["chunks"] = 0  # first: from then on the program sees no table
-                self._maps.mappings[i : i + 1]["first_chunk"] = UNKNOWN_CODE
+                self._maps.mappings["table"][i] = UNKNOWN_CODE
 
     def _write_again(self, known: Installed, file_key: str) -> None:
         """Updates the mappings of a file in the maps."""
         for i, mapped_range in enumerate(known.ranges, known.first):
             if mapped_range.file_key == file_key:
-                _, _, bias, first_chunk, chunks = mapping_row(mapped_range, self._place(file_key))
-                entry = self._maps.mappings[i : i + 1]
-                entry["bias"], entry["first_chunk"] = bias, first_chunk
-                entry["chunks"] = chunks  # last: until then the program sees no table
+                _, _, bias, table = mapping_row(mapped_range, self._place(file_key))
+                self._maps.mappings["bias"][i] = bias
+                self._maps.mappings["table"][i] = table  # last: until then the program sees no table

@@ -78,7 +78,7 @@ class _Child:
     set_aside: bool = False
     """Whether nothing waits for it: from a long wait on, until it is ready."""
     last_lines: tuple[str, ...] = ()
-    """Replaced, never changed: its reader may go on when it has ended, because a process that it started has its output."""
+    """Replaced, never changed: its reader goes on as long as a process that it started has its output."""
     reader: threading.Thread | None = None
 
 

@@ -27,10 +27,14 @@ class Maps:
     chunks: np.ndarray = field(default_factory=lambda: np.zeros(MAX_CHUNKS, CHUNK))
     rules: np.ndarray = field(default_factory=lambda: np.zeros(1 << 14, RULE))
     written: int = 0
+    evictions: int = 0
 
     def write_rows(self, start: int, rows: np.ndarray) -> None:
         assert start + len(rows) <= self.rows
         self.written += len(rows)
+
+    def count_eviction(self) -> None:
+        self.evictions += 1
 
 
 @pytest.fixture
@@ -39,8 +43,7 @@ def maps() -> Maps:
 
 
 @pytest.fixture
-def files(maps: Maps, monkeypatch: pytest.MonkeyPatch) -> UnwindFiles:
-    monkeypatch.setattr(unwind_files, "_GRACE_S", 0.0)
+def files(maps: Maps) -> UnwindFiles:
     return UnwindFiles(maps)  # type: ignore[arg-type]
 
 
