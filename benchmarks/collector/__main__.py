@@ -4,7 +4,8 @@
                                  [--beside "COMMAND"]
 
 The loads: `busy` (a process for each CPU), `50_processes` (half of them Python), `2000_processes`, `short_lived`
-(10,000 processes a minute), `go_build` (Go's standard library, again and again), `500_binaries` (with a build ID each).
+(10,000 processes a minute), `go_build` (Go's standard library, again and again), `c_build` (small files, as fast as it
+goes), `500_binaries` (with a build ID each).
 With `--as-cpus`, it samples as often, with as much budget, as on a host with so many busy CPUs: each CPU stands for
 several. The collector has the default CPU budget, unless `--cpu-budget` says otherwise, and publishes to an in-process
 broker whose messages are read all the time. Beside it, in the same time, runs `perf record -g`, and each command that
