@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from collector.checks import budget, containers, kernel, privileges, programs, report, resources
+from collector.checks.budget import Seen
 from collector.checks.row import Mark, Row, limited, missing, ok
 from collector.delivery.spool import Spool
 from collector.guest.budget import Limits
@@ -79,16 +80,25 @@ def test_who_has_no_privileges_is_told_which_and_what_to_do(tmp_path: Path) -> N
 
 def test_the_cpu_budget_says_what_a_host_carries() -> None:
     small, large = Limits(49, 2.0, 25), Limits(49, 64.0, 25)
-    quiet = budget.row(small, 2, 10e-6, 1.0)
+    quiet = budget.row(small, 2, Seen(10e-6, 1.0, 0.0))
     assert quiet.mark is Mark.OK
-    assert quiet.says.endswith("the budget is 2 %, enough for 146")
-    building = budget.row(small, 2, 10e-6, 50.0)
-    assert building.mark is Mark.LIMITED
-    assert "about 6.1 % of a CPU" in building.says
-    assert building.says.endswith("sample 49 times or more often")
-    slow = budget.row(small, 2, 1e-3, 1.0)
+    assert quiet.says.endswith("the budget is 2 %, enough for 154")
+    starting = budget.row(small, 2, Seen(10e-6, 50.0, 0.0))
+    assert starting.mark is Mark.LIMITED
+    assert "about 2.6 % of a CPU" in starting.says
+    assert starting.says.endswith("sample 49 times or more often")
+    slow = budget.row(small, 2, Seen(1e-3, 1.0, 0.0))
     assert slow.says.endswith("sample 9 times, below the lowest frequency of 25")
-    assert budget.row(large, 64, 10e-6, 100.0).mark is Mark.OK
+    assert budget.row(large, 64, Seen(10e-6, 100.0, 50.0)).mark is Mark.OK
+
+
+def test_the_cpu_budget_says_what_a_build_takes_when_all_is_put_off() -> None:
+    """As measured with `python -m benchmarks.collector --loads c_build`: nearly each sample is of a new process."""
+    building = budget.row(Limits(19, 2.0, 10), 2, Seen(10e-6, 165.0, 30.0))
+    assert building.mark is Mark.LIMITED
+    assert "about 7.2 % of a CPU" in building.says
+    assert building.says.endswith("put off work, sample 10 times, and take about 3.1 % all the same")
+    assert "sample 19 times" in budget.row(Limits(19, 4.0, 10), 2, Seen(10e-6, 165.0, 30.0)).says
 
 
 def test_json_without_check_is_refused(tmp_path: Path) -> None:
