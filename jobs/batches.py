@@ -1,66 +1,72 @@
 """Compares the batches of a source with the stored ones (the table `batches`)."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Set
 
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
 from jobs.lake import StoredBatch
 from jobs.lake import stored_batches as stored_in_lake
-from jobs.lake_rows import JobLake
-from jobs.lake_sums import MINUTE_S
+from jobs.slices import Work
 from jobs.sources import ArchiveSource
-from jobs.time_range import END_SQL, START_SQL, HostMinute, TimeRange
+from jobs.staging import BatchName, Staging
+from jobs.time_range import END_SQL, MINUTE_S, START_SQL, HostMinute, TimeRange
 from sinks import archive, stored_batches
+from sinks.archive import OnDamage
 
 _IN_RANGE = f"kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}"
+_ENDS = ("first_time", "last_time")
+_REACH_MS = 1000
+"""An interval may give traces to samples for as long after its start: icestream.tracing sends parts of 0.2 s."""
 
 
-@dataclass(frozen=True)
-class MissingBatch:
-    """A batch that is stored, but not in the source."""
+def batches_of(source: ArchiveSource, time_range: TimeRange, on_damage: OnDamage) -> set[BatchName]:
+    """Returns the batches of the source with something in the range. Raises OSError and ValueError."""
+    start, end = time_range.start_unix_nano, time_range.end_unix_nano
+    return {
+        (kind, message.collector, message.started_unix_nano, message.sequence, message.part)
+        for kind, topic in ((stored_batches.SAMPLES, RAW), (stored_batches.ACTIVITY, ACTIVITY))
+        for message in archive.identities(source.uri, topic, start, end, on_damage)
+        if source.cut.includes(topic, message.cluster, message.partition, message.offset)
+    }
 
-    host_id: str
-    first_unix_milli: int
-    last_unix_milli: int
 
-
-def missing_batches(
-    client: Client, source: ArchiveSource, time_range: TimeRange, lake: JobLake | None = None
-) -> list[MissingBatch]:
-    """Returns the batches with rows in the range, stored in ClickHouse or the lake, that are not in the source.
+def missing_batches(work: Work, time_range: TimeRange, there: Set[BatchName]) -> list[StoredBatch]:
+    """Returns the batches with rows in the range, stored in ClickHouse or the lake, that are not `there`.
 
     Those past the cut are left out.
     """
-    start, end = time_range.start_unix_nano, time_range.end_unix_nano
-    in_source = {
-        (kind, message.collector, message.started_unix_nano, message.sequence, message.part)
-        for kind, topic in ((stored_batches.SAMPLES, RAW), (stored_batches.ACTIVITY, ACTIVITY))
-        for message in archive.identities(source.uri, topic, start, end)
-        if source.cut.includes(topic, message.cluster, message.partition, message.offset)
-    }
-    rows = client.query(
+    rows = work.client.query(
         "SELECT kind, collector, started_unix_nano, sequence, part, topic, cluster, partition, offset,"
         " host_id, toUnixTimestamp64Milli(first_time), toUnixTimestamp64Milli(last_time)"
         f" FROM batches WHERE {_IN_RANGE}",
         parameters=time_range.parameters,
     ).result_rows
-    in_lake = stored_in_lake(lake, time_range) if lake else []
+    in_lake = stored_in_lake(work.lake, time_range) if work.lake else []
     return [
-        MissingBatch(batch.host_id, batch.first_unix_milli, batch.last_unix_milli)
+        batch
         for batch in dict.fromkeys([*map(StoredBatch._make, rows), *in_lake])
-        if (batch.kind, batch.collector, batch.started_unix_nano, batch.sequence, batch.part) not in in_source
-        and source.cut.includes(batch.topic, batch.cluster, batch.partition, batch.offset)
+        if (batch.kind, batch.collector, batch.started_unix_nano, batch.sequence, batch.part) not in there
+        and work.source.cut.includes(batch.topic, batch.cluster, batch.partition, batch.offset)
     ]
 
 
-def host_minutes(batches: Iterable[MissingBatch], time_range: TimeRange) -> set[HostMinute]:
+def outside(staging: Staging, minutes: Collection[HostMinute]) -> str:
+    """Returns the SQL condition that a staged batch lies in none of these minutes of hosts."""
+    if not minutes:
+        return "1"
+    alone = staging.fill_minutes(minutes)
+    ends = (f"(host_id, toInt64(toUnixTimestamp(toStartOfMinute({time})))) NOT IN {alone}" for time in _ENDS)
+    return f"({' AND '.join(ends)})"
+
+
+def host_minutes(batches: Iterable[StoredBatch], time_range: TimeRange) -> set[HostMinute]:
     """Returns the minutes of the range that the batches touch."""
     minutes = set()
     for batch in batches:
         first_unix_s = max(batch.first_unix_milli // 1000, time_range.start_unix_nano // 10**9)
-        last_unix_s = min(batch.last_unix_milli // 1000, time_range.end_unix_nano // 10**9)
+        reach_ms = _REACH_MS if batch.kind == stored_batches.ACTIVITY else 0
+        last_unix_s = min((batch.last_unix_milli + reach_ms) // 1000, time_range.end_unix_nano // 10**9)
         for start_unix_s in range(first_unix_s // MINUTE_S * MINUTE_S, last_unix_s + 1, MINUTE_S):
             minutes.add(HostMinute(batch.host_id, start_unix_s))
     return minutes
@@ -74,7 +80,7 @@ def describe_stored(client: Client, time_range: TimeRange) -> str:
     return f"{batches:,} batches with {rows:,} rows"
 
 
-def describe(batches: list[MissingBatch]) -> str:
+def describe(batches: list[StoredBatch]) -> str:
     """Returns how many batches of which hosts, for people."""
     hosts = sorted({batch.host_id for batch in batches})
     names = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")

@@ -15,6 +15,16 @@ class JobError(Exception):
     """The range cannot be recomputed; the message says why and what to do."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a job did."""
+
+    lines: list[str]
+    """For people."""
+    is_complete: bool
+    """Whether the source had all that is stored in the range."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """A replay or a backfill of a time range."""

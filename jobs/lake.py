@@ -5,6 +5,7 @@ It takes the rows from the staging tables. As in ClickHouse, a row is replaced i
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -16,14 +17,16 @@ from deltalake import Transaction
 from icestream import ids, sorted_keys
 from jobs.lake_names import add_names
 from jobs.lake_rows import JobLake, read, replace, retried
-from jobs.lake_sums import MINUTE_S, minutes_of, sums
+from jobs.names import LATE_COLUMNS
 from jobs.pairs import Pairs
-from jobs.staging import LATE_COLUMNS, Staging
-from jobs.time_range import HostMinute, TimeRange
-from sinks.delta import to_delta
+from jobs.staging import Staging
+from jobs.time_range import MINUTE_S, HostMinute, TimeRange
+from sinks.delta import BY_DATE, to_delta
 from sinks.stored_batches import BatchKey
+from sinks.tables.arrow import concat
 
 _KINDS = ("samples", "activity")
+_INSERT_ROWS = 50_000
 
 
 Where = Callable[[pa.ChunkedArray, np.ndarray], np.ndarray]
@@ -48,30 +51,46 @@ class StoredBatch(NamedTuple):
 
 
 def replace_all(lake: JobLake, staging: Staging, protected: Collection[HostMinute]) -> None:
-    """Replaces the rows of recomputed batches; but in `protected` minutes, none.
+    """Replaces the rows of recomputed batches; but in `protected` minutes, none. Adds the names that are lacking.
 
     Raises deltalake's errors, OSError and the client's errors.
     """
+    add_names_and_spans(lake, staging)
     alone = Pairs(protected)
-    _replace(lake, staging, lambda hosts, minutes: ~alone.has(hosts, minutes), _recomputed(staging))
-
-
-def restore(lake: JobLake, staging: Staging, protected: Collection[HostMinute], dry_run: bool) -> set[HostMinute]:
-    """Replaces the rows of recomputed batches in the minutes of hosts that differ from what was recomputed.
-
-    Returns those minutes. Raises deltalake's errors, OSError and the client's errors.
-    """
-    recomputed = _recomputed(staging)
-    wrong: set[HostMinute] = set()
     for name in _KINDS:
-        stored, expected = sums(_stored(lake, staging, name, recomputed), name), sums(_staged(staging, name), name)
-        differing = {group.minute for group, _ in stored.items() ^ expected.items()}
-        wrong |= differing & {group.minute for group in expected}
-    wrong -= set(protected)
-    if not dry_run:
-        minutes = Pairs(wrong)
-        _replace(lake, staging, minutes.has if wrong else None, recomputed)
-    return wrong
+        _replace_rows(lake, staging, name, lambda hosts, minutes: ~alone.has(hosts, minutes))
+
+
+def replace_minutes(lake: JobLake, staging: Staging, name: str, wrong: Collection[HostMinute]) -> None:
+    """Replaces the rows of recomputed batches in these minutes of hosts. Raises as `replace_all`."""
+    _replace_rows(lake, staging, name, Pairs(wrong).has)
+
+
+def add_names_and_spans(lake: JobLake, staging: Staging, dry_run: bool = False) -> "Counter[str]":
+    """Returns how many rows each table gets, or would get. Raises as `replace_all`."""
+    added = add_names(lake, staging, dry_run)
+    added["spans"] = _add_spans(lake, staging, dry_run)
+    return added
+
+
+def stored(lake: JobLake, staging: Staging, name: str) -> Iterator[pa.Table]:
+    """Yields the rows of the slice as they were before `to_delta`, but for their types. Raises as `replace_all`."""
+    table = lake.open(name)
+    portions: list[pa.Table] = []
+    for rows in read(table, name, staging.time_range) if table else ():
+        portions.append(_from_delta(name, rows))
+        if sum(some.num_rows for some in portions) >= _INSERT_ROWS:
+            yield concat(portions)
+            portions.clear()
+    if portions:
+        yield concat(portions)
+
+
+def _from_delta(name: str, rows: pa.Table) -> pa.Table:
+    time = rows.column_names.index(BY_DATE[name])
+    if rows.schema.types[time] == pa.int64():
+        rows = rows.set_column(time, BY_DATE[name], rows[BY_DATE[name]].cast(pa.timestamp("ns", "UTC")))
+    return rows.drop_columns("date")
 
 
 def stored_batches(lake: JobLake, time_range: TimeRange) -> list[StoredBatch]:
@@ -92,13 +111,12 @@ def stored_batches(lake: JobLake, time_range: TimeRange) -> list[StoredBatch]:
     return [StoredBatch(*row) for row in zip(*values, strict=True)]
 
 
-def add_batches(lake: JobLake, rows: pa.Table) -> None:
-    """Adds rows of `batches` that the lake lacks. Raises deltalake's errors and OSError."""
-    if rows.num_rows:
-        retried(lake, lambda: _append_lacking(lake, to_delta("batches", rows)))
+def add_batches(lake: JobLake, rows: pa.Table, dry_run: bool = False) -> int:
+    """Adds rows of `batches` that the lake lacks; returns how many these are. Raises deltalake's errors and OSError."""
+    return retried(lake, lambda: _append_lacking(lake, to_delta("batches", rows), dry_run)) if rows.num_rows else 0
 
 
-def _append_lacking(lake: JobLake, rows: pa.Table) -> None:
+def _append_lacking(lake: JobLake, rows: pa.Table, dry_run: bool) -> int:
     keys = list(zip(*(rows[name].to_pylist() for name in BatchKey._fields), strict=True))
     table = lake.open("batches")
     known: set[tuple[object, ...]] = set()
@@ -111,23 +129,18 @@ def _append_lacking(lake: JobLake, rows: pa.Table) -> None:
         )
         known = set(zip(*(found[name].to_pylist() for name in BatchKey._fields), strict=True))
     new = rows.filter(pa.array([key not in known for key in keys], pa.bool_()))
-    if new.num_rows:
+    if new.num_rows and not dry_run:
         # Of two jobs that opened the table at the same time, the later one is refused: no batch is added twice.
         lake.append("batches", new, [Transaction("jobs", time.time_ns())])
+    return len(new)
 
 
-def _replace(lake: JobLake, staging: Staging, where: Where | None, recomputed: Pairs) -> None:
-    """Replaces rows of recomputed batches where `where` is true; None: nowhere. Adds the names that are lacking."""
-    add_names(lake, staging)
-    _add_spans(lake, staging)
-    if where is not None:
-        for name in _KINDS:
-            _replace_rows(lake, staging, name, where, recomputed)
+def _replace_rows(lake: JobLake, staging: Staging, name: str, where: Where) -> None:
+    """Replaces the rows of recomputed batches where `where` is true."""
+    recomputed = _recomputed(staging)
 
-
-def _replace_rows(lake: JobLake, staging: Staging, name: str, where: Where, recomputed: Pairs) -> None:
     def chosen(rows: pa.Table) -> np.ndarray:
-        return where(rows["host_id"], minutes_of(name, rows))
+        return where(rows["host_id"], _minutes_of(name, rows))
 
     def new() -> Iterator[pa.Table]:
         for rows in _staged(staging, name):
@@ -136,8 +149,9 @@ def _replace_rows(lake: JobLake, staging: Staging, name: str, where: Where, reco
     replace(lake, name, staging.time_range, lambda rows: chosen(rows) & _are_recomputed(recomputed, rows), new)
 
 
-def _add_spans(lake: JobLake, staging: Staging) -> None:
-    """Replaces the spans of the slice that were recomputed, if the lake lacks one of them, its operation or status."""
+def _add_spans(lake: JobLake, staging: Staging, dry_run: bool) -> int:
+    """Replaces the spans of the slice that were recomputed, if the lake lacks one of them, its operation or status.
+    Returns of how many it does."""
     numbers: dict[str, int] = {}
     keys = [(_span_keys(rows), _late_keys(rows, numbers)) for rows in _staged(staging, "spans")]
     empty = np.empty(0, np.uint64)
@@ -150,13 +164,12 @@ def _add_spans(lake: JobLake, staging: Staging) -> None:
         columns = [name for name in ("trace_id", "span_id", *LATE_COLUMNS) if name in there]
         for rows in read(table, "spans", staging.time_range, columns):
             known |= np.isin(wanted, _late_keys(rows, numbers))
-    if known.all():
-        return
-
-    replace(
-        lake, "spans", staging.time_range, lambda rows: np.isin(_span_keys(rows), staged),
-        lambda: _staged(staging, "spans"),
-    )  # fmt: skip
+    if not known.all() and not dry_run:
+        replace(
+            lake, "spans", staging.time_range, lambda rows: np.isin(_span_keys(rows), staged),
+            lambda: _staged(staging, "spans"),
+        )  # fmt: skip
+    return int((~known).sum())
 
 
 def _span_keys(rows: pa.Table) -> np.ndarray:
@@ -193,12 +206,11 @@ def _staged(staging: Staging, name: str) -> Iterator[pa.Table]:
             yield to_delta(name, rows)
 
 
-def _stored(lake: JobLake, staging: Staging, name: str, recomputed: Pairs) -> Iterator[pa.Table]:
-    """Yields the stored rows of recomputed batches."""
-    table = lake.open(name)
-    if table is not None:
-        for rows in read(table, name, staging.time_range):
-            yield rows.filter(pa.array(_are_recomputed(recomputed, rows)))
+def _minutes_of(name: str, rows: pa.Table) -> np.ndarray:
+    """Returns the minute of each row, Unix seconds int64."""
+    times = rows[BY_DATE[name]]
+    seconds: np.ndarray = times.cast(pa.int64()).to_numpy() // (10**9 if times.type == pa.int64() else 10**6)
+    return seconds // MINUTE_S * MINUTE_S
 
 
 def _recomputed(staging: Staging) -> Pairs:

@@ -1,5 +1,6 @@
 """Nodes, locations and series of a slice in the lake: those that a table lacks in their month are appended."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -19,21 +20,27 @@ _KEYS = {
 _TIME = "toDateTime64(last_seen, 3, 'UTC') AS last_seen"
 
 
-def add_names(lake: JobLake, staging: Staging) -> None:
-    """Raises deltalake's errors, OSError and the client's errors."""
+def add_names(lake: JobLake, staging: Staging, dry_run: bool) -> "Counter[str]":
+    """Returns how many rows each table gets, or would get.
+
+    Raises deltalake's errors, OSError and the client's errors.
+    """
+    added: Counter[str] = Counter()
     for name, columns in _KEYS.items():
         order = "version DESC" if name == "locations" else columns[0]
         rows = staging.client.query_arrow(
             f"SELECT * REPLACE ({_TIME}) FROM {staging.table(name)} ORDER BY {order}", use_strings=True
         )
         if rows.num_rows:
-            retried(lake, partial(_append, lake, name, to_delta(name, rows)))
+            added[name] = retried(lake, partial(_append, lake, name, to_delta(name, rows), dry_run))
+    return added
 
 
-def _append(lake: JobLake, name: str, rows: pa.Table) -> None:
+def _append(lake: JobLake, name: str, rows: pa.Table, dry_run: bool) -> int:
     new = _lacking(lake, name, rows)
-    if new.num_rows:
+    if new.num_rows and not dry_run:
         lake.append(name, new)
+    return len(new)
 
 
 def _lacking(lake: JobLake, name: str, rows: pa.Table) -> pa.Table:

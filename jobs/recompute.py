@@ -26,7 +26,7 @@ from jobs.sources import ArchiveSource
 from jobs.time_range import TimeRange
 from jobs.unit_activity import UnitActivity
 from sinks import stored_batches
-from sinks.archive import Archived
+from sinks.archive import Archived, DamagedFile
 from sinks.stored_batches import Batch
 from sinks.tables.activity import activity_batch, interval_rows, span_rows
 from sinks.tables.arrow import concat
@@ -64,11 +64,14 @@ class Counts:
     bad: "Counter[tuple[str, str]]" = field(default_factory=Counter)
     """Messages that are refused, by topic and reason, as the live pipeline counts dead letters. Each one counts in the
     last slice in which it is read."""
+    damaged: set[str] = field(default_factory=set)
+    """Files of the archive, and what is wrong with them."""
 
     def add(self, other: "Counts") -> None:
         self.samples += other.samples
         self.batches += other.batches
         self.bad.update(other.bad)
+        self.damaged |= other.damaged
 
     def lines(self) -> list[str]:
         """Says for people which messages were refused."""
@@ -76,6 +79,10 @@ class Counts:
             return []
         reasons = ", ".join(f"{topic} {reason}: {count}" for (topic, reason), count in sorted(self.bad.items()))
         return [f"{self.bad.total()} messages cannot be decoded and were left out ({reasons})"]
+
+    def lacking(self) -> list[str]:
+        """Says for people which files could not be read."""
+        return [f"{damaged}: what it has was left alone" for damaged in sorted(self.damaged)]
 
 
 class TableRows(NamedTuple):
@@ -143,7 +150,11 @@ class Recomputer:
     ) -> Iterator[list[tuple[Archived, ColumnsT]]]:
         """Yields the batches of a unit in blocks of one day, each batch once."""
         seen: set[tuple[str, int, int, int]] = set()
-        for messages in _cut(self._source.read(topic, unit.time_range, unit.partition)):
+
+        def on_damage(damaged: DamagedFile) -> None:
+            counts.damaged.add(str(damaged))
+
+        for messages in _cut(self._source.read(topic, unit.time_range, unit.partition, on_damage)):
             block = []
             for message, columns in self._decoded(topic, messages, unit, decode, counts):
                 of = columns.id

@@ -17,7 +17,7 @@ from icestream.symcache import SymCaches
 from icestream.without_pandas import allow_pandas
 from jobs.backfill import backfill, plan
 from jobs.cut import check_cut, take_cut
-from jobs.job import Job, JobError
+from jobs.job import Job, JobError, Outcome
 from jobs.lake_rows import JobLake
 from jobs.lock import JobLock
 from jobs.replay import replay
@@ -31,8 +31,8 @@ from streams.symbolize import Symbolizer
 log = logging.getLogger(__name__)
 
 
-def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Progress) -> list[str]:
-    """Runs a job in this process; returns what it did, for people. Raises JobError."""
+def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Progress) -> Outcome:
+    """Runs a job in this process. Raises JobError."""
     job.check()
     try:
         client = clients.get()
@@ -52,8 +52,8 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
             if not job.dry_run:
                 work = replace(work, check_cut=partial(check_cut, settings, source.cut))
             if job.kind == "replay":
-                return replay(work).lines(job.dry_run)
-            return plan(work) if job.dry_run else backfill(work).lines()
+                return replay(work).outcome(job.dry_run)
+            return plan(work) if job.dry_run else backfill(work).outcome()
     except (MigrationError, SourceError, OSError, ValueError, Error, DeltaError) as error:
         clients.discard()
         raise JobError(str(error)) from error

@@ -1,8 +1,8 @@
 """The job server: the store runs jobs for others, because only one process can open the embedded ClickHouse.
 
 It listens on a Unix socket in the folder of the database, which only its own user may connect to. A client sends a job
-as one line of JSON. The answer is a line `{"share": 0.4, "text": "..."}` for each step, and at last `{"done": [lines]}`
-or `{"error": "..."}`.
+as one line of JSON. The answer is a line `{"share": 0.4, "text": "..."}` for each step, and at last
+`{"done": [lines], "is_complete": true}` or `{"error": "..."}`.
 """
 
 import contextlib
@@ -12,13 +12,14 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from icestream.clickhouse import Clients, is_embedded
 from icestream.progress import Progress
-from jobs.job import Job, JobError
+from jobs.job import Job, JobError, Outcome
 from sinks.settings import StorageSettings
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class JobServer:
                 from jobs.run import run_job  # takes a second to import, which a store without jobs does not spend
 
                 job = Job(**json.loads(stream.readline(_MAX_REQUEST_BYTES)))
-                send(done=run_job(job, self._settings, self._clients, lambda share, text: send(share=share, text=text)))
+                outcome = run_job(job, self._settings, self._clients, lambda share, text: send(share=share, text=text))
+                send(done=outcome.lines, is_complete=outcome.is_complete)
             except BrokenPipeError:
                 log.warning("the client of a job has disconnected: the job was stopped")
             except (JobError, ValueError, TypeError) as error:
@@ -98,12 +100,18 @@ def socket_path(dsn: str) -> Path | None:
     return Path(path, "jobs.sock") if is_embedded(dsn) and path.strip("/") else None
 
 
-def ask_server(path: Path, job: Job, progress: Progress) -> list[str]:
-    """Has the job server run a job; returns what it did. Raises JobError, and ConnectionError if no server listens."""
+def ask_server(path: Path, job: Job, progress: Progress, flags: Sequence[str] = ()) -> Outcome:
+    """Has the job server run a job. Raises JobError, also if there are `flags`, which the server would ignore, and
+    ConnectionError if no server listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_TIMEOUT_S)
         connection.connect(str(path))
         connection.settimeout(None)
+        if flags:
+            raise JobError(
+                f"the running store runs this job, with its own settings: leave out {', '.join(flags)}, or stop the"
+                " store"
+            )
         with connection.makefile("rw", encoding="utf-8") as stream:
             stream.write(json.dumps(dataclasses.asdict(job)) + "\n")
             stream.flush()
@@ -112,6 +120,6 @@ def ask_server(path: Path, job: Job, progress: Progress) -> list[str]:
                 if "error" in message:
                     raise JobError(message["error"])
                 if "done" in message:
-                    return [str(text) for text in message["done"]]
+                    return Outcome(message["done"], message["is_complete"])
                 progress(message["share"], message["text"])
     raise JobError("the store ended before the job was done: start the store and the job again")

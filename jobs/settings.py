@@ -1,11 +1,15 @@
 """Settings of the jobs."""
 
-from dataclasses import dataclass, replace
+import argparse
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from icestream.data_folder import DataSettings
 from icestream.settings import setting
 from sinks.settings import StorageSettings
+
+_WHERE = ("data", "clickhouse")
+"""The settings by which a job finds a running store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,3 +28,9 @@ class JobSettings(StorageSettings, DataSettings):
             clickhouse=self.clickhouse or f"chdb://{self.folder / 'clickhouse'}",
             archive=self.archive or str(self.folder / "archive"),
         )
+
+    @classmethod
+    def flags(cls, args: argparse.Namespace) -> list[str]:
+        """Returns the flags on a command line that a running store would ignore: all but those by which it is found."""
+        names = (field.name for field in fields(cls) if field.name not in _WHERE)
+        return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) is not None]

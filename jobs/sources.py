@@ -13,7 +13,7 @@ from icestream.topics import ACTIVITY, RAW, REPLAY_GROUP
 from jobs.cut import NO_CUT, Cut
 from jobs.time_range import TimeRange
 from sinks import archive
-from sinks.archive import Archived, ArchiveSink, archived
+from sinks.archive import Archived, ArchiveSink, OnDamage, archived, raise_damage
 from sinks.ranges import InFlight, MessageRange
 from streams.log_reader import read_with
 
@@ -47,10 +47,13 @@ class ArchiveSource:
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
         return sorted({n for topic in (RAW, ACTIVITY) for n in archive.partitions(self.uri, topic, start, end)})
 
-    def read(self, topic: str, time_range: TimeRange, partition: int | None = None) -> Iterator[Archived]:
-        """Yields the messages with something in the range. Raises OSError or ValueError."""
+    def read(
+        self, topic: str, time_range: TimeRange, partition: int, on_damage: OnDamage = raise_damage
+    ) -> Iterator[Archived]:  # fmt: skip
+        """Yields the messages with something in the range. Raises OSError or ValueError. `on_damage`: as in
+        sinks/archive.py."""
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
-        for message in archive.read(self.uri, topic, start, end, partition):
+        for message in archive.read(self.uri, topic, start, end, partition, on_damage):
             if self.cut.includes(topic, message.cluster, message.partition, message.offset):
                 yield message
 

@@ -10,8 +10,8 @@ of what decides about a row: its host, minute and batch. Each shard and each rep
 """
 
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,6 @@ TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batch
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
 TIMES = {"trace_samples": "time", "samples": "time", "activity": "start_time"}
 """The tables whose rows a job replaces, in the order in which it deletes them -> their time."""
-LATE_COLUMNS = ("operation", "status")
-"""Columns of a span that may become known after the span itself."""
 DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2} | ON_EVERY_HOST
 """Settings with which a DELETE returns when every replica has executed it."""
 MAX_HASHES = 10_000
@@ -69,6 +67,8 @@ NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
 """The names of staging tables of all jobs, see `Staging.table`; the group is the beginning of the owner of the lock."""
 BATCHES = "batches (* EXCEPT stored_time)"
 """What to insert rows of batches into, which are stored just then."""
+BatchName = tuple[str, str, int, int, int]
+"""Kind, collector, start of the collector, sequence and part of a batch."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
 
@@ -92,7 +92,7 @@ class Staging:
     """Of one day."""
     fence: Fence
     _made: list[str] = field(default_factory=list)
-    _filled: set[str] = field(default_factory=set)
+    _filled: dict[str, list[str]] = field(default_factory=dict)
     _files: dict[str, StagedFile] = field(default_factory=dict)
 
     def table(self, name: str) -> str:
@@ -102,9 +102,24 @@ class Staging:
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
-            self._make(self.table(name), self._definition(name))
-            if name in _LARGE and staged_file.has_files_of(self.client):
-                self._files[name] = StagedFile(self.client, self.table(name))
+            self._make_table(name, name)
+
+    @contextmanager
+    def copy(self, name: str, portions: Iterable[pa.Table]) -> Iterator[str]:
+        """A table with the columns of the staged one of this name, and rows of another store; yields its name."""
+        copy = f"copy_of_{name}"
+        self._make_table(copy, name)
+        try:
+            for rows in portions:
+                self.insert(copy, rows)
+            yield self.table(copy)
+        finally:
+            self._drop(copy)
+
+    def _make_table(self, name: str, like: str) -> None:
+        self._make(self.table(name), self._definition(like))
+        if like in _LARGE and staged_file.has_files_of(self.client):
+            self._files[name] = StagedFile(self.client, self.table(name))
 
     def _definition(self, name: str) -> str:
         if name not in _LARGE:
@@ -125,8 +140,12 @@ class Staging:
         self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
         self._made.append(table)
 
+    def filled(self, name: str) -> list[str]:
+        """Returns the columns of the rows that were inserted; none: there are no rows."""
+        return self._filled.get(name, [])
+
     def insert(self, name: str, rows: pa.Table) -> None:
-        self._filled.add(name)
+        self._filled[name] = rows.column_names
         if name in self._files:
             self._files[name].append(rows)
         else:
@@ -144,25 +163,33 @@ class Staging:
     def rows(self, name: str, time_range: TimeRange) -> pa.Table:
         """Returns the rows of samples, activity or spans of a part of the slice."""
         column = "time" if name == "samples" else "start_time"
-        table = self._spans if name == "spans" else self.table(name)
+        table = self.spans if name == "spans" else self.table(name)
         return self.client.query_arrow(
             f"SELECT * FROM {table} WHERE {within(column)}",
             parameters=time_range.parameters,
             use_strings=True,
         )
 
-    def batches(self) -> pa.Table:
+    def batches(self, condition: str = "1") -> pa.Table:
         """Returns the rows of `batches`."""
-        query = f"SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}"
+        query = f"SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')} WHERE {condition}"
         return self.client.query_arrow(query, use_strings=True)
 
     def drop(self) -> None:
         """Drops the tables."""
-        for file in self._files.values():
-            with suppress(OSError):  # where the disk is full, to drop them is what helps
-                file.close()
+        for name in list(self._files):
+            self._close(name)
         drop_tables(self.client, self._made)
         self._made.clear()
+
+    def _drop(self, name: str) -> None:
+        self._close(name)
+        drop_tables(self.client, [self.table(name)])
+        self._made.remove(self.table(name))
+
+    def _close(self, name: str) -> None:
+        with suppress(OSError, KeyError):  # where the disk is full, to drop the table is what helps
+            self._files.pop(name).close()
 
     def fill_minutes(self, minutes: Iterable[HostMinute]) -> str:
         """Makes a table of minutes of hosts, and returns its name."""
@@ -241,79 +268,20 @@ class Staging:
         for table in (name for name in ("samples", "activity") if name in tables):
             self.change(rollup_changes.note_work_sql(state, start, end, of_operations=table == "activity"), "1")
 
-    def insert_new_names(self) -> None:
-        """Copies the staged series, nodes, spans and locations that the live tables lack, and better names.
-
-        Of rows with one key, the one is copied that the live table would keep.
-        """
-        for name, key in (("series", "series_id"), ("nodes", "node_id")):
-            if name in self._filled:
-                live = f"FROM {name} WHERE {key} {self.globally}IN (SELECT {key} FROM {self.table(name)})"
-                self._insert_one_by(name, key, "last_seen DESC", f"{key} NOT IN (SELECT {key} {live})")
-        if "spans" in self._filled:
-            new = self._new_spans()
-            hours = self._hours_of_spans(self.table("spans") if new == self._spans else new)
-            self._note_spans(hours)  # if the job ends in the middle, these spans are not new when it goes on
-            self.change(f"INSERT INTO spans SELECT * FROM {new}", "1")
-            self._note_spans(hours)
-        if "locations" not in self._filled:
-            return
-        live = f"FROM locations WHERE location_id {self.globally}IN (SELECT location_id FROM {self.table('locations')})"
-        self._insert_one_by(
-            "locations", "location_id", "version DESC",
-            f"(location_id, version) NOT IN (SELECT location_id, version {live})"
-            f" AND (version > 0 OR location_id NOT IN (SELECT location_id {live}))",
-        )  # fmt: skip
-
     @property
-    def _spans(self) -> str:
+    def spans(self) -> str:
         """The staged spans, each once."""
         return f"{self.table('spans')} FINAL"
 
-    def _new_spans(self) -> str:
-        """Returns what has the staged spans that the live table lacks, or only their operation or status: all of them,
-        or a table that it makes.
-
-        Where it says something else than the staged span, it is left alone: the span was reported twice, and this is
-        what was stored last. It may say so in another slice of the day, as it keeps one row of a span for each day.
-        """
-        (day,) = self.time_range.days()
-        span = "trace_id, span_id"
-        whole = ", ".join((span, *LATE_COLUMNS))
-        # The live table is asked once: it has as many spans as the staged one, if nothing is new.
-        live = self._make_of(
-            f"SELECT {whole} FROM spans WHERE toDate(start_time) = '{day}'"
-            f" AND ({span}) {self.globally}IN (SELECT {span} FROM {self.table('spans')})", "live_spans"
-        )  # fmt: skip
-        if not self.client.query(f"SELECT count() FROM {live}").result_rows[0][0]:
-            return self._spans
-        agrees = [
-            f"(({span}) NOT IN (SELECT {span} FROM {live} WHERE {column} != '')"
-            f" OR ({span}, {column}) IN (SELECT {span}, {column} FROM {live}))"
-            for column in LATE_COLUMNS
-        ]
-        condition = f"({whole}) NOT IN (SELECT {whole} FROM {live}) AND {' AND '.join(agrees)}"
-        return self._make_of(f"SELECT * FROM {self._spans} WHERE {condition}", "new_spans")
-
-    def _make_of(self, query: str, name: str) -> str:
+    def make_of(self, query: str, name: str) -> str:
         """Makes a table of what a query returns, and returns its name."""
         table = self.table(name)
         self._make(table, f"ENGINE = StripeLog AS {query}")
         return table
 
-    def _hours_of_spans(self, table: str) -> set[int]:
-        """Returns the hours whose rollups depend on the spans in a table."""
-        bounds = "intDiv(toUnixTimestamp(start_time), 3600), intDiv(toUnixTimestamp(end_time), 3600)"
-        return rollup_changes.hours_of_spans(self.client.query(f"SELECT DISTINCT {bounds} FROM {table}").result_rows)
-
-    def _note_spans(self, hours: set[int]) -> None:
-        if hours:
-            self.change(rollup_changes.note_requests_sql(hours), "1")
-
-    def _insert_one_by(self, name: str, key: str, order: str, condition: str) -> None:
-        """Copies staged rows to a live table: of each key the first one in this order, where the condition is true."""
-        self.change(f"INSERT INTO {name} SELECT * FROM (SELECT * FROM {self.table(name)}"
-                    f" ORDER BY {order} LIMIT 1 BY {key})", condition)  # fmt: skip
+    def count(self, table: str, condition: str = "1") -> int:
+        """Returns how many rows a table has."""
+        return int(self.client.query(f"SELECT count() FROM {table} WHERE {condition}").result_rows[0][0])
 
     def new_batches(self) -> str:
         """Returns the SQL condition that a staged batch is not stored."""
@@ -322,15 +290,19 @@ class Staging:
             f" {self.globally}IN (SELECT kind, collector, started_unix_nano, sequence FROM {self.table('batches')}))"
         )
 
-    def count_new_batches(self) -> int:
-        query = f"SELECT count() FROM {self.table('batches')} WHERE {self.new_batches()}"
-        return int(self.client.query(query).result_rows[0][0])
+    def count_new_batches(self, condition: str = "1") -> int:
+        return self.count(self.table("batches"), f"{self.new_batches()} AND {condition}")
 
-    def mark_stored(self) -> None:
+    def names_of_batches(self) -> set[BatchName]:
+        """Returns the batches that were recomputed."""
+        query = f"SELECT DISTINCT kind, collector, started_unix_nano, sequence, part FROM {self.table('batches')}"
+        return {(kind, *numbers) for kind, *numbers in self.client.query(query).result_rows}
+
+    def mark_stored(self, condition: str = "1") -> None:
         """Adds the staged batches to `batches`, so that the sink skips their messages from now on."""
         self.change(
             f"INSERT INTO {BATCHES} SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}",
-            self.new_batches(),
+            f"{self.new_batches()} AND {condition}",
         )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,20 +10,23 @@ from clickhouse_connect.driver.exceptions import Error
 
 from icestream.clickhouse import Clients
 from icestream.progress import Progress
-from jobs.job import Job, JobError
+from jobs.job import Job, JobError, Outcome
 from jobs.server import ask_server, socket_path
 from sinks.migrate import shown
 from sinks.settings import StorageSettings
 
 
-def submit(job: Job, settings: StorageSettings, progress: Progress) -> list[str]:
-    """Runs a job in the process that can run it; returns what it did, for people. Raises JobError."""
+def submit(job: Job, settings: StorageSettings, progress: Progress, flags: Sequence[str] = ()) -> Outcome:
+    """Runs a job in the process that can run it. Raises JobError.
+
+    `flags`: settings that were given for this job alone. A store that runs it has its own, so it is refused then.
+    """
     job.check()
     path = socket_path(settings.clickhouse)
     if path is not None:
         if path.exists():
             with contextlib.suppress(ConnectionError, FileNotFoundError):  # a store that was killed left the socket
-                return ask_server(path, job, progress)
+                return ask_server(path, job, progress, flags)
         if not path.parent.exists():  # connecting would make it
             raise JobError(
                 f"there is no store in {path.parent}: give the --data or --clickhouse of the one that is meant"

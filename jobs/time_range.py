@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 SLICE_NS = 600 * 10**9
 """Jobs recompute ten minutes at a time."""
+MINUTE_S = 60
 _MS_NS = 10**6
 
 

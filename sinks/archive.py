@@ -10,12 +10,13 @@ files, and a range that is written again replaces its own files. A reader never 
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import Message
 from pyarrow import fs
@@ -34,6 +35,8 @@ from sinks.ranges import MessageRange
 
 _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
+_DAMAGE = (OSError, ValueError, LookupError, MemoryError, pa.ArrowException)
+"""What pyarrow raises of a file with wrong bytes: a column may have another name, or a size beyond any memory."""
 _PAGE_BYTES = 2_000_000
 """Of messages that are compressed together: zstd does not find repetitions in another page."""
 
@@ -147,13 +150,36 @@ def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) ->
     )  # fmt: skip
 
 
+class DamagedFile(ValueError):
+    """A file of the archive that cannot be read as a whole; the message names it."""
+
+    def __init__(self, uri: str, path: str, error: Exception) -> None:
+        super().__init__(f"{uri.rstrip('/')}/{path} is damaged: {error}")
+        self._topic, self._file = path.split("/")[0], _parse(path.split("/")[-1])
+
+    def has(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
+        """Returns whether a message lies in the file."""
+        if self._file is None or (topic, _safe(cluster), partition) != (self._topic, *self._file[:2]):
+            return False
+        return self._file.first <= offset <= self._file.last
+
+
+OnDamage = Callable[[DamagedFile], object]
+"""Is told of a damaged file, and may raise the error; else the file counts for what could be read of it."""
+
+
+def raise_damage(damaged: DamagedFile) -> None:
+    raise damaged
+
+
 def read(
-    uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, only_partition: int | None = None
-) -> Iterator[Archived]:
+    uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, only_partition: int | None = None,
+    on_damage: OnDamage = raise_damage,
+) -> Iterator[Archived]:  # fmt: skip
     """Yields the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
 
-    `only_partition`: read only the partition of this number. It holds some messages of one file at a time. Raises
-    OSError or ValueError.
+    `only_partition`: read only the partition of this number. It holds one compressed file and some of its messages at a
+    time. `on_damage` is told of damaged files. Raises OSError or ValueError.
     """
     folder = open_folder(uri)
     partition, done = (0, "", -1), -1
@@ -162,25 +188,42 @@ def read(
             continue
         if (hour, file.cluster, file.partition) != partition:
             partition, done = (hour, file.cluster, file.partition), -1
-        for message in _read_file(folder, path):
-            # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
-            wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
-            if wanted and message.offset > done and message.end_unix_nano // HOUR_NS == hour:
-                yield message
-        done = max(done, file.last)
+        last = done
+        try:
+            for message in _read_file(folder, uri, path):
+                # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
+                wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
+                if wanted and message.offset > done and message.end_unix_nano // HOUR_NS == hour:
+                    yield message
+                last = message.offset
+            last = file.last
+        except DamagedFile as damaged:
+            on_damage(damaged)
+        done = max(done, last)
 
 
-def identities(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Identity]:
+def identities(
+    uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, on_damage: OnDamage = raise_damage
+) -> Iterator[Identity]:  # fmt: skip
     """Yields what identifies the messages with a time in [from, to).
 
-    It reads only these columns. A message may come twice. Raises OSError or ValueError.
+    It reads only these columns. A message may come twice. `on_damage` is told of files that do not have them. Raises
+    OSError or ValueError.
     """
     columns = list(Identity._fields)
-    filters = [("end_unix_nano", ">=", from_unix_nano), ("start_unix_nano", "<", to_unix_nano)]
     folder = open_folder(uri)
     for _, path, _ in _files(folder, topic, from_unix_nano, to_unix_nano):
-        table = pq.read_table(path, columns=columns, partitioning=None, filters=filters, filesystem=folder)
-        yield from map(Identity._make, zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+        try:
+            with folder.open_input_file(path) as file:
+                table = pq.ParquetFile(file).read([*columns, "start_unix_nano", "end_unix_nano"])
+                within = pc.field("end_unix_nano") >= from_unix_nano, pc.field("start_unix_nano") < to_unix_nano
+                rows = table.filter(within[0] & within[1]).select(columns).to_pydict()
+        except _DAMAGE as error:
+            with folder.open_input_file(path) as file:
+                file.readall()  # raises what is no damage
+            on_damage(DamagedFile(uri, path, error))
+            continue
+        yield from map(Identity._make, zip(*rows.values(), strict=True))
 
 
 def partitions(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Counter[int]:
@@ -265,7 +308,7 @@ def _parquet(messages: list[Archived]) -> bytes:
     others = [name for name in _SCHEMA.names if name != _LONG]
     pq.write_table(
         pa.table(arrays, schema=_SCHEMA), out, compression="zstd", use_dictionary=others, write_statistics=others,
-        data_page_size=_PAGE_BYTES,
+        data_page_size=_PAGE_BYTES, write_page_checksum=True,
     )  # fmt: skip
     return bytes(out.getvalue())
 
@@ -277,12 +320,17 @@ def _in_place(value: bytes) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(value)])
 
 
-def _read_file(folder: fs.FileSystem, path: str) -> Iterator[Archived]:
-    """Yields the messages of a file by offset."""
+def _read_file(folder: fs.FileSystem, uri: str, path: str) -> Iterator[Archived]:
+    """Yields the messages of a file by offset. Raises OSError, and DamagedFile, maybe after some of its messages."""
     with folder.open_input_file(path) as file:
-        for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=_SCHEMA.names):
+        content = pa.py_buffer(file.readall())  # what fails here is not for what the file holds
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=_SCHEMA.names):
             columns = (batch.column(name).to_pylist() for name in _SCHEMA.names)
             yield from map(Archived._make, zip(*columns, strict=True))
+    except _DAMAGE as error:
+        raise DamagedFile(uri, path, error) from error
 
 
 def _hours(folder: fs.FileSystem, topic: str, first: int, last: int) -> Iterator[tuple[int, str]]:

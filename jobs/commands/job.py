@@ -57,7 +57,8 @@ def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
         again = f"--from {format_unix_nano(job.start_unix_nano)} --to {format_unix_nano(job.end_unix_nano)}"
         if "now" in args.start + args.end:  # later, these would name another job
             print(f"{kind} {again}: to continue it if it ends early, give these times", file=sys.stderr)
-        lines = submit(job, JobSettings.from_args(args).with_default_folders(), progress_display())
+        settings = JobSettings.from_args(args).with_default_folders()
+        outcome = submit(job, settings, progress_display(), JobSettings.flags(args))
     except (JobError, TimeError) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
@@ -66,5 +67,7 @@ def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
             file=sys.stderr,
         )
         return 128 + signal.SIGINT
-    print("\n".join(lines))
+    print("\n".join(outcome.lines))
+    if not outcome.is_complete:
+        raise CommandError("the source lacks data of this range, as said above: all the rest is done")
     return 0

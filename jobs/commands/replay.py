@@ -1,11 +1,13 @@
-"""Recompute a time range from Kafka or the archive, and restore the rows that are missing in the tables.
+"""Recompute a time range from Kafka or the archive, and restore the rows that the tables lack or have otherwise.
 
   icestream replay --from 2026-01-31T10:00:00Z --to 2026-01-31T12:00:00Z
   icestream replay --from now-3h --to now-1h --source archive --dry-run
 
-Rows that are complete stay as they are. The range must have ended two minutes ago. If a running `icestream up` or
-`icestream store` has the embedded ClickHouse open, that process runs the replay, also for its Delta tables; otherwise
-this command does, for Delta tables with --parquet.
+Minutes of hosts whose rows are right stay as they are, traces and operations included. The range must have ended two
+minutes ago. If the source lacks stored batches, or a file of the archive is damaged, the replay restores the rest and
+ends with exit code 1. If a running `icestream up` or `icestream store` has the embedded ClickHouse open, that process
+runs the replay with its own settings, also for its Delta tables; otherwise this command does, for Delta tables with
+--parquet.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """Synthetic windows of two hosts, processed as in the live pipeline (some activity is late), stored, and archived."""
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,17 @@ class Stored:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
         _sink(self.sink, self.outputs, nonce=random.Random(len(self.outputs)).randbytes(6).hex())
 
-    def process(self, host_window: Window, host: int, late_activity: bool = False) -> list[tuple[str, bytes]]:
+    def process(
+        self, host_window: Window, host: int, late_activity: bool = False, forgotten_activity: bool = False
+    ) -> list[tuple[str, bytes]]:  # fmt: skip
         """Archives the messages of a window; returns what the stream processors publish, and its activity."""
         at = self.inputs
         self.add(ACTIVITY, host_window.activity, host)
         self.add(RAW, host_window.raw, host)
         messages = [(ACTIVITY, host_window.activity, at), (RAW, host_window.raw, at + 1)]
         published = []
+        if forgotten_activity:  # a worker had no room for it, or Kafka has lost it before a worker read it
+            messages = messages[1:]
         for topic, value, offset in reversed(messages) if late_activity else messages:
             process = self.processor.activity if topic == ACTIVITY else self.processor.raw
             outputs = process(value, MessageId("C", topic, host, offset))
@@ -114,12 +119,16 @@ class _One(Clients):
         return self._client
 
 
-def make_stored(client: Client, folder: Path) -> Stored:
+def make_stored(client: Client, folder: Path, forgotten: Collection[int] = ()) -> Stored:
+    """`forgotten`: sequence numbers of windows whose activity the stream processors never saw."""
     stored = Stored(client, folder / "archive", ClickHouseSink(_One(client)))
     stored.sink.check()
     for host in (0, 1):
         for sequence in range(1, WINDOWS + 1):
-            stored.outputs += stored.process(window(T0, sequence, host), host, late_activity=sequence % 3 == 0)
+            stored.outputs += stored.process(
+                window(T0, sequence, host), host,
+                late_activity=sequence % 3 == 0, forgotten_activity=sequence in forgotten,
+            )  # fmt: skip
     _sink(stored.sink, stored.outputs)
     return stored
 

@@ -118,13 +118,13 @@ def test_a_replay_on_a_cluster_restores_what_is_missing(on_cluster: OnCluster, s
     before = tables(stored.client)
     for where in ("stack_id % 2 = 0", "1"):
         delete_all(on_cluster, "samples", where=where)
-        assert replay(stored.work("replay")).minutes_restored
+        assert replay(stored.work("replay")).clickhouse.restored["samples"]
         assert tables(stored.client) == before
-    assert replay(stored.work("replay")).minutes_restored == 0
+    assert not replay(stored.work("replay")).clickhouse.restored.total()
     delete_all(on_cluster, "activity", "batches")
     report = replay(stored.work("replay"))
-    assert report.minutes_restored
-    assert report.batches_added
+    assert report.clickhouse.restored["activity"]
+    assert report.clickhouse.restored["batches"]
     assert tables(stored.client) == before
     backfill(stored.work("backfill"))
     assert tables(stored.client) == before
@@ -178,5 +178,5 @@ def test_a_job_runs_on_a_cluster_from_the_command_to_its_report(
     settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka="127.0.0.1:1", kafka_timeout_s=0.2)
     job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, source="archive")
     report = run_job(job, settings, on_cluster, lambda part, text: None)
-    assert "recomputed, and replaced" in report[0]
+    assert "recomputed, and replaced" in report.lines[0]
     assert tables(stored.client) == before

@@ -15,7 +15,7 @@ from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from jobs import lake_rows
 from jobs.backfill import backfill
 from jobs.lake_rows import JobLake
-from jobs.replay import replay
+from jobs.replay import ReplayReport, replay
 from sinks.parquet import ParquetSink, in_delta_types
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
@@ -102,6 +102,12 @@ def in_clickhouse(stored: Stored) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def restored_in_lake(report: ReplayReport) -> dict[str, int]:
+    """How much of which kind was restored."""
+    assert report.lake is not None
+    return {name: count for name, count in report.lake.restored.items() if count}
+
+
 def check_same(stored: Stored) -> dict[str, Any]:
     """Both stores have the same; returns what the lake has."""
     lake, expected = in_lake(stored), in_clickhouse(stored)
@@ -127,15 +133,15 @@ def test_a_backfill_replaces_the_same_range_in_both_stores(stored: Stored) -> No
 def test_a_replay_restores_what_the_lake_lacks_and_leaves_alone_what_is_complete(stored: Stored) -> None:
     before = check_same(stored)
     versions = [table(stored, name).version() for name in ("samples", "activity", "spans", "nodes", "batches")]
-    assert replay(stored.work("replay")).lake_minutes_restored == 0
+    assert restored_in_lake(replay(stored.work("replay"))) == {}
     assert [table(stored, name).version() for name in ("samples", "activity", "spans", "nodes", "batches")] == versions
     for name, predicate in (("samples", "tid = 8"), ("activity", "host_id = 'host-1'"), ("spans", "true"),
                             ("nodes", "node_id < 0"), ("batches", "sequence > 4")):  # fmt: skip
         table(stored, name).delete(predicate)
     dry = replay(stored.work("replay", dry_run=True))
-    assert dry.lake_minutes_restored > 0
+    assert restored_in_lake(dry).keys() == {"samples", "activity", "spans", "nodes", "batches"}
     assert in_lake(stored) != before
-    replay(stored.work("replay"))
+    assert restored_in_lake(replay(stored.work("replay"))) == restored_in_lake(dry)
     assert check_same(stored) == before
 
 
@@ -169,7 +175,7 @@ def test_a_replay_corrects_rows_that_the_lake_has_under_another_name(
     before = sums()
     table(stored, name).update(changed, predicate=predicate)
     assert sums() != before
-    assert replay(stored.work("replay")).lake_minutes_restored > 0
+    assert restored_in_lake(replay(stored.work("replay"))).keys() == {name}
     assert sums() == before
     check_same(stored)
 

@@ -33,7 +33,8 @@ def test_a_replay_of_what_is_there_changes_nothing(stored: Stored) -> None:
     before = tables(stored.client)
     report = run(stored)
     assert report.counts.samples == WINDOWS * 2 * 200
-    assert (report.minutes_restored, report.batches_added, report.missing) == (0, 0, 0)
+    assert (report.clickhouse.restored.total(), report.missing) == (0, 0)
+    assert report.outcome(dry_run=False).is_complete
     assert tables(stored.client) == before
 
 
@@ -79,7 +80,7 @@ def test_everything_comes_back_into_empty_tables_and_is_not_stored_again_by_the_
     before = tables(stored.client)
     for table in before:
         stored.client.command(f"TRUNCATE TABLE {table}")
-    assert run(stored).batches_added == WINDOWS * 2 * 2
+    assert run(stored).clickhouse.restored["batches"] == WINDOWS * 2 * 2
     assert tables(stored.client) == before
     stored_now = "SELECT countIf(stored_time < now() - 3600) FROM batches"  # by that they are kept
     assert stored.client.query(stored_now).result_rows == [(0,)]
@@ -124,7 +125,7 @@ def test_what_live_processing_refuses_for_its_times_is_refused_again(stored: Sto
     report = run(stored, start=T0 + WINDOW_NS // 2, end=END - WINDOW_NS // 2)
     assert report.counts.bad == {(RAW, "start_unix_nano"): 4, (ACTIVITY, "start_unix_nano"): 4}
     said = "8 messages cannot be decoded and were left out"
-    assert f"{said} ({ACTIVITY} start_unix_nano: 4, {RAW} start_unix_nano: 4)" in report.lines(dry_run=False)
+    assert f"{said} ({ACTIVITY} start_unix_nano: 4, {RAW} start_unix_nano: 4)" in report.outcome(dry_run=False).lines
     assert stored.total() == total
 
 

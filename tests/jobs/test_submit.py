@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from icestream import cli
 from icestream.clickhouse import Clients
+from icestream.topics import RAW
 from jobs.job import Job, JobError
 from jobs.server import JobServer, socket_path
 from jobs.submit import submit
@@ -28,7 +29,9 @@ END = T0 + WINDOWS * 5 * 10**9
 NOWHERE = "127.0.0.1:1"
 
 
-def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_path: Path) -> None:
+def test_the_store_runs_jobs_for_the_command_with_its_own_settings(
+    clients: Clients, engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stored = make_stored(clients.get(), tmp_path)
     before = tables(clients.get())
     clients.get().command("TRUNCATE TABLE samples")
@@ -36,15 +39,21 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
     server = JobServer(settings, clients)
     steps: list[float] = []
     try:
-        lines = submit(
+        outcome = submit(
             Job(kind="replay", start_unix_nano=T0, end_unix_nano=END), settings, lambda part, text: steps.append(part)
         )
         assert tables(clients.get()) == before
-        assert lines[0] == "2400 samples in 24 batches recomputed"
+        assert outcome.is_complete
+        assert outcome.lines[0] == "2400 samples in 24 batches recomputed"
         assert steps[-1] == 1.0
         unknown = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, operators="no_such_module:X")
         with pytest.raises(JobError, match="no_such_module"):
             submit(unknown, settings, lambda part, text: None)
+        command = ["replay", "--from", str(T0 // 10**9), "--to", str(END // 10**9), "--clickhouse", engine]
+        ignored = ["--archive", str(tmp_path / "other"), "--parquet", str(tmp_path / "lake")]
+        assert cli.main([*command, *ignored]) == 1
+        assert "leave out --archive, --parquet, or stop the store" in capsys.readouterr().err
+        assert cli.main(command) == 0
     finally:
         server.close()
     path = socket_path(engine)
@@ -87,11 +96,12 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     )
     times = ["--from", str(T0 // 10**9), "--to", str(END // 10**9)]
     both = commands(["replay", *times, "--dry-run"], ["replay", *times, "--jobs", "2"], before=store)
-    planned, _, replayed = both.stdout.partition("batches would be added")
-    assert "would be restored" in planned, both.stderr
+    planned, _, replayed = both.stdout.partition("would be restored\n")
+    assert "samples of 4 of 4 minutes of hosts, activity of 0 of 4 minutes of hosts, 0 spans" in planned, both.stderr
     assert "2400 samples in 24 batches recomputed" in replayed, both.stderr
     assert replayed.splitlines()[-1] == "0 0", both.stderr
     lake = str(tmp_path / "lake")
+    damaged = min((tmp_path / "archive" / RAW).rglob("*.parquet"))
     wrong = {
         "must have ended": ["replay", "--from", "now-1h", "--to", "now"],
         "is empty": ["replay", "--from", "5", "--to", "5"],
@@ -113,6 +123,12 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     for message, line in zip(wrong, said, strict=True):
         assert message in line
     assert "Traceback" not in done.stderr
+
+    damage = f"from pathlib import Path; [Path(f).write_bytes(b'PAR1') for f in {[str(damaged)]}]"
+    done = commands(["replay", *times], backfill, before=damage)
+    assert done.stdout.count(f"{damaged} is damaged: ") == 2, done.stderr
+    assert done.stdout.splitlines()[-1] == "1 1"
+    assert done.stderr.count("the source lacks data of this range") == 2
 
 
 def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -> None:

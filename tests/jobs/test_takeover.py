@@ -47,6 +47,7 @@ def test_a_frozen_job_that_wakes_after_its_range_was_taken_over_changes_nothing(
 ) -> None:
     stored = make_stored(client, tmp_path)
     before = tables(client)
+    client.command("TRUNCATE TABLE locations")  # else it has none to insert
     with job_that_stops(clients, stored, statement) as frozen:
         wait_until(lambda: os.waitpid(frozen.pid, os.WUNTRACED | os.WNOHANG)[0] == frozen.pid)
         other = stored.work("backfill", name="other")
