@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -17,6 +17,7 @@ from gateway.grpc_health import Health
 from gateway.intake import Intake
 from gateway.otlp_intake import take_profiles, take_spans
 from gateway.publisher import Publisher
+from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
 from gateway.tls import Tls
 from icestream.http_server import ServerError
@@ -35,6 +36,7 @@ _STATUS = {
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, Message]"
 Take = Callable[[bytes], Awaitable[Message]]
 """Takes a request in; returns the answer once Kafka has everything. Raises Refused."""
 
@@ -81,7 +83,9 @@ async def _start(
     ]
     server = grpc.aio.server(options=options)
     calls = _Calls(settings.gateway_max_requests, settings.gateway_body_s)
-    server.add_generic_rpc_handlers([calls.handler(service, take) for service, take in _services(settings, intake)])
+    profiles, spans = _takes(settings, intake)
+    handlers = [calls.handler(PROFILES, profiles, _check_profiles), calls.handler(TRACES, spans)]
+    server.add_generic_rpc_handlers(handlers)
     health = Health((PROFILES, TRACES), publisher.ready)
     add_HealthServicer_to_server(health, server)
     listen = settings.gateway_grpc_listen
@@ -90,8 +94,13 @@ async def _start(
     return server, health, calls, port
 
 
-def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take]]:
-    """Requests come as bytes, and are parsed in a thread."""
+def _check_profiles(context: Context) -> None:
+    """Raises Refused."""
+    check_revision([str(value) for name, value in context.invocation_metadata() or () if name == HEADER])
+
+
+def _takes(settings: GatewaySettings, intake: Intake) -> tuple[Take, Take]:
+    """For profiles and for spans. Requests come as bytes, and are parsed in a thread."""
 
     async def profiles(request: bytes) -> Message:
         with intake.memory.request() as reading:
@@ -103,7 +112,7 @@ def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take
             reading.hold(len(request))
             return await take_spans(intake, reading, request)
 
-    return [(PROFILES, profiles), (TRACES, spans)]
+    return profiles, spans
 
 
 class _Calls:
@@ -115,11 +124,13 @@ class _Calls:
         self._body_s = body_s
         self._works: set[asyncio.Future[Message]] = set()
 
-    def handler(self, service: str, take: Take) -> grpc.GenericRpcHandler:
-        async def export(
-            requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, Message]"
-        ) -> Message:
-            return await self._export(f"{service}/Export", take, requests, context)
+    def handler(
+        self, service: str, take: Take, check: Callable[[Context], None] = lambda context: None
+    ) -> grpc.GenericRpcHandler:
+        """`check` raises Refused where a request shall not be read."""
+
+        async def export(requests: AsyncIterator[bytes], context: Context) -> Message:
+            return await self._export(f"{service}/Export", take, requests, context, check)
 
         # A stream that has one request: so it is read, and unpacked, only if the call is worked on.
         method = grpc.stream_unary_rpc_method_handler(
@@ -128,11 +139,12 @@ class _Calls:
         return grpc.method_handlers_generic_handler(service, {"Export": method})
 
     async def _export(
-        self, route: str, take: Take, requests: AsyncIterator[bytes],
-        context: "grpc.aio.ServicerContext[bytes, Message]",
+        self, route: str, take: Take, requests: AsyncIterator[bytes], context: Context,
+        check: Callable[[Context], None],
     ) -> Message:  # fmt: skip
         started, status = time.perf_counter(), "UNKNOWN"
         try:
+            check(context)
             answer = await self._take(route, take, requests)
             status = "OK"
             return answer

@@ -9,7 +9,7 @@ from gateway.readers import otlp_json
 from gateway.readers.otlp import Arrival, parse_profiles, read_otlp
 from gateway.readers.otlp_attributes import Attributes
 from gateway.readers.otlp_spans import SPAN_BYTES, parse_spans, rejection
-from gateway.reading_memory import Reading, json_elements, protobuf_elements
+from gateway.reading_memory import PROFILE_ELEMENT_BYTES, Reading, json_elements, protobuf_elements
 from gateway.reading_threads import in_reading_thread
 from gateway.sent_profile import SentProfiles
 
@@ -26,10 +26,12 @@ async def take_profiles(
     labels: Attributes | None = None,
 ) -> ExportProfilesServiceResponse:
     """Parses and reads in a thread. Raises Refused."""
-    parse, elements = (otlp_json.parse_profiles, json_elements) if is_json else (parse_profiles, protobuf_elements)
 
     def read() -> SentProfiles:
-        data = parse(reading.before_reading(body, elements))
+        if is_json:
+            data = otlp_json.parse_profiles(reading.before_reading(body, json_elements))
+        else:
+            data = parse_profiles(reading.before_reading(body, protobuf_elements, PROFILE_ELEMENT_BYTES))
         return read_otlp(data, max_series, arrival, labels, reading.hold)
 
     dropped, refused = await intake.take_each(await in_reading_thread(read), "otlp")

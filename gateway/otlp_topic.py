@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
@@ -11,6 +12,7 @@ from gateway.errors import Refused, bad_profile
 from gateway.intake import Intake
 from gateway.otlp_intake import take_profiles, take_spans
 from gateway.readers.otlp import Arrival
+from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
 from icestream import dead_letters, kafka
 from icestream.topics import GATEWAY_PROFILES_GROUP, GATEWAY_SPANS_GROUP
@@ -18,6 +20,8 @@ from icestream.topics import GATEWAY_PROFILES_GROUP, GATEWAY_SPANS_GROUP
 _log = logging.getLogger(__name__)
 
 _MESSAGES = 100
+_BYTES = 4_000_000
+"""Of the messages that are taken before the next commit: one may have 64 MiB, so a hundred would take 6 GB."""
 _WAIT_S = 0.5
 _AGAIN_S = 1.0
 _LATER = 503
@@ -43,6 +47,7 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     a dead letter as well: nobody would read an answer."""
 
     async def take(message: Message) -> None:
+        check_revision(_header(message, HEADER) or [str(settings.gateway_profiles_revision)])
         identity = f"{message.topic()}/{message.partition()}/{message.offset()}"
         arrival = Arrival(message.timestamp()[1] * _MS, identity.encode())
         with intake.memory.request() as reading:
@@ -52,6 +57,12 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
             raise bad_profile(answer.partial_success.error_message)
 
     return OtlpTopic(settings, settings.gateway_profiles_topic, GATEWAY_PROFILES_GROUP, take)
+
+
+def _header(message: Message, name: str) -> list[str]:
+    """Returns the values of a header, whatever case its name is written in."""
+    given = cast("Sequence[tuple[str, bytes | None]]", message.headers() or ())
+    return [(value or b"").decode(errors="replace") for key, value in given if key.lower() == name]
 
 
 class OtlpTopic:
@@ -82,16 +93,24 @@ class OtlpTopic:
     async def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                found = self._consumer.consume(_MESSAGES, _WAIT_S)
-                for message in found:
-                    if (error := message.error()) is not None:
-                        _log.warning("%s: %s", self._topic, error.str())
-                messages = [message for message in found if message.error() is None]
+                messages = self._consume()
                 if messages and await self._take(messages):
                     self._commit(messages)
             except KafkaException as error:  # what is not committed comes again
                 _log.warning("%s: %s", self._topic, error.args[0].str())
                 self._stop.wait(_AGAIN_S)
+
+    def _consume(self) -> list[Message]:
+        """Returns what has come, or nothing after a short time."""
+        found: list[Message] = []
+        size = 0
+        while size < _BYTES and (message := self._consumer.poll(0 if found else _WAIT_S)) is not None:
+            if (error := message.error()) is not None:
+                _log.warning("%s: %s", self._topic, error.str())
+                break
+            found.append(message)
+            size += len(message) + _BYTES // _MESSAGES
+        return found
 
     async def _take(self, messages: Sequence[Message]) -> bool:
         """Returns whether all of them are taken or dead letters; False if it was told to stop before that."""

@@ -59,7 +59,9 @@ class Publisher:
         """Returns when Kafka has acknowledged all messages. Raises Refused where it does not in time."""
         if topic not in self._backlogs:
             loop = asyncio.get_running_loop()
-            answers = await asyncio.gather(*(self._produce(topic, key, message, loop) for message in messages))
+            answers = await asyncio.gather(
+                *(self._produce_when_queued(topic, key, message, loop) for message in messages)
+            )
         else:
             answers = [await self._produce_when_there_is_room(topic, key, message) for message in messages]
         errors = [error for error in answers if error is not None]
@@ -116,6 +118,17 @@ class Publisher:
         except KafkaException as error:
             answer(error.args[0])
         return future
+
+    async def _produce_when_queued(
+        self, topic: str, key: bytes, message: bytes, loop: asyncio.AbstractEventLoop
+    ) -> KafkaError | None:
+        """Waits while the queue is full: several large profiles have more messages than it holds."""
+        deadline = time.monotonic() + self._ack_s
+        while True:
+            error = await self._produce(topic, key, message, loop)
+            if error is None or error.code() != KafkaError._QUEUE_FULL or time.monotonic() > deadline:
+                return error
+            await asyncio.sleep(_ROOM_S)
 
     async def _produce_when_there_is_room(self, topic: str, key: bytes, message: bytes) -> KafkaError | None:
         """Publishes one message after the other: the in-process broker drops what nobody has read."""

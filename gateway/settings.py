@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gateway.readers.otlp_revision import REVISIONS
 from icestream.allowed_hosts import allowed_hosts
 from icestream.producer_settings import ProducerSettings
 from icestream.settings import MessageSettings, SettingError, setting
@@ -13,10 +14,12 @@ _MB = 10**6
 class IntakeSettings(ProducerSettings, MessageSettings):
     """How profiles are taken, whether they are sent or scraped."""
 
-    gateway_body_mb: int = setting(16, "largest body of a request, or answer of a target, in MB, as it is sent")
-    gateway_unpacked_mb: int = setting(64, "largest body, and largest profile, in MB after it was decompressed")
+    gateway_body_mb: int = setting(
+        68, "largest body of a request, or answer of a target, in MB, as it is sent; 64 MiB, which OTLP recommends, fit"
+    )
+    gateway_unpacked_mb: int = setting(68, "largest body, and largest profile, in MB after it was decompressed")
     gateway_reading_mb: int = setting(
-        1000,
+        2000,
         "MB that the bodies that are read at the same time may take in memory, as estimated; further ones are answered "
         "with 503",
     )
@@ -103,6 +106,10 @@ class GatewaySettings(IntakeSettings):
     gateway_profiles_topic: str = setting(
         "", "topic with profiles of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_profiles; empty: none"
     )
+    gateway_profiles_revision: int = setting(
+        1,
+        "revision of OTLP profiles of the messages in that topic that have no header otlp-profiles-development-version",
+    )
     gateway_spans_topic: str = setting(
         "", "topic with spans of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_spans; empty: none"
     )
@@ -111,6 +118,9 @@ class GatewaySettings(IntakeSettings):
         super().__post_init__()
         self._check("gateway_max_requests", 1, 10_000)
         self._check("gateway_body_s", 0.1, 3600)
+        if self.gateway_profiles_revision not in REVISIONS:
+            expected = " or ".join(map(str, REVISIONS))
+            raise SettingError(f"gateway_profiles_revision: expected {expected}, got {self.gateway_profiles_revision}")
         allowed_hosts("gateway_allowed_hosts", self.gateway_allowed_hosts)
         if bool(self.gateway_tls_cert_file) != bool(self.gateway_tls_key_file):
             raise SettingError("gateway_tls_cert_file, gateway_tls_key_file: expected both or none, got one")

@@ -36,8 +36,6 @@ _FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": "", "": "
 _MOST_ATTRIBUTES = 2_000_000
 """Of all profiles of a request together, with those of their resources and scopes: each takes microseconds to read."""
 _OBSERVATION_BYTES = 250
-_MAX_UNKNOWN_BYTES = 2_000_000
-"""Of fields of newer versions: to find out the version, each becomes an object."""
 _ID_BYTES = 16
 _OFF_CPU = ValueType("off_cpu", "nanoseconds")
 
@@ -54,16 +52,9 @@ class Arrival:
 def parse_profiles(data: bytes) -> ProfilesData:
     """Raises Refused."""
     try:
-        profiles = valid_texts.parse(ProfilesData, data)
+        return valid_texts.parse(ProfilesData, data)
     except DecodeError as error:
         raise bad_profile(f"no OTLP profiles: {error}") from None
-    if len(data) > _MAX_UNKNOWN_BYTES:
-        known = ProfilesData()
-        known.CopyFrom(profiles)
-        known.DiscardUnknownFields()
-        if (unknown := profiles.ByteSize() - known.ByteSize()) > _MAX_UNKNOWN_BYTES:
-            raise bad_profile(f"expected at most {_MAX_UNKNOWN_BYTES} bytes of unknown fields, got {unknown}")
-    return profiles
 
 
 def read_otlp(
@@ -71,7 +62,8 @@ def read_otlp(
     hold: Callable[[int], None] = lambda size: None,
 ) -> SentProfiles:  # fmt: skip
     """Reads profiles. `labels` are attributes of each resource, and replace those of the same name. `hold`: see
-    Reading. Raises Refused where all profiles are of another version, or where they are too many."""
+    Reading. Raises Refused where all profiles are of another version, or where they are too many.
+    Discards what of the data is unknown, and counts it."""
     number, attributes_read = itertools.count(), 0
     hold(_OBSERVATION_BYTES * _observations(data))
     check_version(data)
@@ -103,7 +95,16 @@ def read_otlp(
                     found.profiles.append(sent)
                 except Refused as error:
                     found.refused.append(error.message)
+    if found.profiles and (unknown := _discard_unknown(data)):
+        found.profiles[0].dropped["unknown_bytes"] += unknown
     return found
+
+
+def _discard_unknown(data: ProfilesData) -> int:
+    """Returns how many bytes the fields of newer versions had, such as payloads."""
+    size = data.ByteSize()
+    data.DiscardUnknownFields()
+    return size - data.ByteSize()
 
 
 def _observations(data: ProfilesData) -> int:

@@ -5,13 +5,19 @@ valid otherwise. So older versions are recognised by what no profile of 1.10 has
 newer versions, and are left out.
 """
 
+from collections.abc import Iterator
+
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import Profile, ProfilesData, Sample
 
-from gateway.errors import Refused, unsupported
+from gateway.errors import Refused, bad_profile, unsupported
 
 EXPECTED = "1.10"
+_SMALL_BYTES = 2_000_000
+"""In a message of at most this size, each unknown field may become an object."""
+_MAX_FIELDS = 10_000
+"""Unknown fields of a larger message: each takes a microsecond. A payload is one field, however large it is."""
 _OF_MAPPINGS = ("process.executable.build_id.", "profile.frame.type")
 
 
@@ -67,9 +73,49 @@ def _may_be_1_9(profile: Profile, attributes: int, of_mappings: set[int]) -> boo
 
 
 def _misplaced(message: Message, highest: int) -> bool:
-    """Whether a field up to this number has another wire type than it should have."""
-    unknown = UnknownFieldSet(message)
-    return any(unknown[row].field_number <= highest for row in range(len(unknown)))
+    """Whether a field up to this number has another wire type than it should have. Raises Refused."""
+    if message.ByteSize() <= _SMALL_BYTES:
+        unknown = UnknownFieldSet(message)
+        return any(unknown[row].field_number <= highest for row in range(len(unknown)))
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for field, _ in message.ListFields():
+        rest.ClearField(field.name)
+    return any(number <= highest for number in _numbers(rest.SerializeToString()))
+
+
+def _numbers(fields: bytes) -> Iterator[int]:
+    """Yields the number of each field, without making an object of what it holds. Raises Refused."""
+    at = 0
+    for _ in range(_MAX_FIELDS):
+        if at == len(fields):
+            return
+        tag, at = _varint(fields, at)
+        yield tag >> 3
+        match tag & 7:
+            case 0:
+                _, at = _varint(fields, at)
+            case 1:
+                at += 8
+            case 2:
+                length, at = _varint(fields, at)
+                at += length
+            case 5:
+                at += 4
+            case _:
+                raise bad_profile("expected no groups among unknown fields")
+    if at < len(fields):
+        raise bad_profile(f"expected at most {_MAX_FIELDS} unknown fields in a large message")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Returns the number that begins at `at`, and where it ends."""
+    value = shift = 0
+    while data[at] > 0x7F:
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+    return value | data[at] << shift, at + 1
 
 
 def _other(version: str) -> Refused:

@@ -80,6 +80,29 @@ def test_profiles_are_taken_and_what_cannot_be_is_told(channel: grpc.Channel, se
     assert batch.series == [(("service", "checkout"),)]
 
 
+@pytest.mark.parametrize("revisions", [["1"], ["2"], ["1", "1"], ["01"]])
+def test_profiles_of_another_revision_are_refused(
+    channel: grpc.Channel, settings: GatewaySettings, revisions: list[str]
+) -> None:
+    metadata = [("otlp-profiles-development-version", revision) for revision in revisions]
+    call = channel.unary_unary(f"/{PROFILES}/Export").future(
+        request_of(4).SerializeToString(), metadata=metadata, timeout=PATIENCE_S
+    )
+    ours = revisions == ["1"]
+    assert call.code() == (grpc.StatusCode.OK if ours else grpc.StatusCode.INVALID_ARGUMENT)
+    assert len(list(messages(settings, RAW))) == ours
+    spans = ExportTraceServiceRequest.FromString(traces(span(time.time_ns())).SerializeToString())
+    TraceServiceStub(channel).Export(spans, metadata=metadata, timeout=PATIENCE_S)  # type: ignore[no-untyped-call]
+
+
+def test_a_request_of_64_mib_is_taken(settings: GatewaySettings) -> None:
+    request = request_of(4)
+    request.resource_profiles[0].scope_profiles[0].profiles[0].original_payload = bytes(64 * 2**20 - 1000)
+    for channel in serve(replace(settings, gateway_unpacked_mb=GatewaySettings().gateway_unpacked_mb)):
+        channel.unary_unary(f"/{PROFILES}/Export")(request.SerializeToString(), timeout=PATIENCE_S)
+    assert len(list(messages(settings, RAW))) == 1
+
+
 def test_spans_are_taken_and_what_cannot_be_is_told(channel: grpc.Channel, settings: GatewaySettings) -> None:
     export, now = TraceServiceStub(channel).Export, time.time_ns()  # type: ignore[no-untyped-call]
     sent = traces(span(now, name="first"), span(now, span_id=bytes(8)), host_id="m1").SerializeToString()
@@ -146,7 +169,7 @@ def test_a_sender_that_gives_up_is_counted_as_that() -> None:
             yield b""
 
         def export() -> Coroutine[Any, Any, Message]:
-            return calls._export("given.up/Export", waits, requests(), None)  # type: ignore[arg-type]
+            return calls._export("given.up/Export", waits, requests(), None, lambda _: None)  # type: ignore[arg-type]
 
         call = asyncio.create_task(export())
         await asyncio.sleep(0.01)

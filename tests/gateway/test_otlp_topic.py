@@ -14,7 +14,7 @@ from gateway.settings import GatewaySettings
 from icestream import dead_letters, kafka
 from icestream.messages.activity import decode_activity
 from icestream.messages.raw import decode_raw
-from icestream.settings import KafkaSettings
+from icestream.settings import KafkaSettings, SettingError
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
 from tests.gateway.otlp import Otlp, host
 from tests.gateway.readers.test_otlp import OLDER
@@ -39,6 +39,10 @@ class Topic:
     def send(self, *values: bytes) -> None:
         for value in values:
             self._producer.produce(self._name, value)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def send_with(self, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        self._producer.produce(self._name, value, headers=headers)
         assert self._producer.flush(PATIENCE_S) == 0
 
     def read_until(self, condition: Callable[[], object]) -> None:
@@ -154,3 +158,23 @@ def test_a_message_that_is_read_again_counts_once_though_its_profiles_have_no_ti
     topic.read_until(lambda: len(ids()) == 4)
     topic.close()
     assert len(set(ids())) == 2
+
+
+def test_profiles_of_another_revision_are_dead_letters(settings: GatewaySettings) -> None:
+    topic = Topic(settings, PROFILES, profiles_topic)
+    sent = {name: profiles(name, time.time_ns()).data.SerializeToString() for name in ("1", "2", "01", "none")}
+    for revision in ("1", "2", "01"):
+        topic.send_with(sent[revision], [("OTLP-Profiles-Development-Version", revision.encode())])
+    topic.send(sent["none"])
+
+    def taken() -> set[str]:
+        return {decode_raw(message.value()).host_id for message in messages(settings, RAW)}
+
+    topic.read_until(lambda: taken() == {"1", "none"} and len(topic.letters()) == 2)
+    topic.close()
+    assert sorted(topic.letters()) == sorted([sent["2"], sent["01"]])
+
+
+def test_a_topic_of_a_revision_that_is_not_read_is_said_at_the_start() -> None:
+    with pytest.raises(SettingError, match="gateway_profiles_revision: expected 1, got 2"):
+        GatewaySettings(gateway_profiles_revision=2)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
@@ -24,6 +26,17 @@ def test_the_in_process_broker_gets_no_more_than_it_keeps(in_process_broker: Kaf
     publisher.close()
     kept = len(list(messages(settings, RAW)))
     assert kept == sum(answer is None for answer in answers) <= 3
+
+
+def test_more_than_the_queue_holds_waits_for_room(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.publisher._QUEUE_KB", 1000)
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S)
+    publisher = Publisher(settings)
+    asyncio.run(publisher.publish(b"host", [bytes(300_000)] * 10))
+    publisher.close()
+    assert len(list(messages(settings, RAW))) == 10
 
 
 def test_it_ends_while_messages_wait_for_kafka_and_their_senders_are_gone() -> None:

@@ -10,6 +10,7 @@ from gateway.http import otlp_answers
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.otlp_intake import take_profiles
+from gateway.readers.otlp_revision import HEADER, check_revision
 from icestream.messages.checks import MAX_LABELS
 
 router = APIRouter(tags=["profiles"])
@@ -20,6 +21,7 @@ async def export_profiles(request: Request, state: Annotated[AppState, Depends(a
     """Every parameter is a label. Profiles that cannot be taken are counted in `partial_success`; the others are
     taken."""
     try:
+        check_revision(request.headers.getlist(HEADER))
         is_json = otlp_answers.encoding(request) == "json"
         labels = _labels(request)
         with state.intake.memory.request() as reading:

@@ -62,13 +62,14 @@ HOSTILE = {
 
 
 ATTRIBUTES = nested(1, of=nested(1, of=b"\x0a\0" * 1001) + nested(2, of=b"\x12\0"))
+TEXTS = nested(2, of=b"\x2a\0")
 COSTLY = {
     "resources": ("/v1/traces", PROTOBUF, b"\x0a\0" * 100_001, (413, b"100000 resources")),
     "empty profiles": (OTLP, PROTOBUF, nested(1, 2, of=b"\x12\0" * 10_001), (413, b"10000 profiles")),
     "pushed profiles": (PUSH, PROTO, nested(1, of=nested(2, 1, of=b"\x32\0") * 10_001), (413, b"10000 profiles")),
-    "unknown groups": (OTLP, PROTOBUF, nested(1, 2, 2, of=b"\x7b\x7c" * 1_100_000), (400, b"unknown fields")),
-    "unknown numbers": (OTLP, PROTOBUF, nested(1, 2, 2, of=b"\x78\0" * 1_100_000), (400, b"unknown fields")),
-    "attributes": (OTLP, PROTOBUF, ATTRIBUTES + nested(2, of=b"\x2a\0"), (200, b"at most 1000")),
+    "unknown groups": (OTLP, PROTOBUF, nested(1, 2, 2, of=b"\x7b\x7c" * 1_100_000) + TEXTS, (400, b"unknown fields")),
+    "unknown numbers": (OTLP, PROTOBUF, nested(1, 2, 2, of=b"\x78\0" * 1_100_000) + TEXTS, (400, b"unknown fields")),
+    "attributes": (OTLP, PROTOBUF, ATTRIBUTES + TEXTS, (200, b"at most 1000")),
 }
 
 

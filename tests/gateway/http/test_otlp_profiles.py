@@ -108,3 +108,23 @@ def test_without_kafka_the_sender_shall_retry() -> None:
         answer = push(away.http, service("away").data.SerializeToString())
     assert (answer.status_code, answer.content[:2]) == (503, b"\x08\x0e")
     assert answer.headers["retry-after"]
+
+
+@pytest.mark.parametrize(
+    "revisions", [["2"], ["01"], ["+1"], ["1.0"], ["0"], [""], ["1, 1"], ["x"], ["1", "1"], ["1", "2"]]
+)
+@pytest.mark.parametrize("body", [b"\xff", service("checkout").data.SerializeToString()], ids=["none", "profile"])
+def test_another_revision_is_refused_whatever_the_body_is(gateway: Gateway, revisions: list[str], body: bytes) -> None:
+    headers = [*PROTOBUF.items(), *[("OTLP-Profiles-Development-Version", revision) for revision in revisions]]
+    answer = gateway.http.post(PATH, content=body, headers=headers)
+    assert (answer.status_code, answer.content[:2]) == (400, b"\x08\x03")
+    assert b"expected 1, the revision" in answer.content
+    assert gateway.batches() == []
+
+
+def test_our_revision_is_taken(gateway: Gateway) -> None:
+    body = service("checkout").data.SerializeToString()
+    assert push(gateway.http, body, **{"OTLP-Profiles-Development-Version": "1"}).status_code == 200
+    in_json = {"content-type": "application/json", "otlp-profiles-development-version": "2"}
+    answer = gateway.http.post(PATH, content=b"{}", headers=in_json)
+    assert (answer.status_code, answer.json()["code"]) == (400, 3)
