@@ -56,7 +56,7 @@ def backfill(work: Work) -> BackfillReport:
             "choose another --source or range, or leave their rows as they are with --allow-missing"
         )
 
-    def store(staging: Staging) -> None:
+    def store(staging: Staging) -> bool:
         missing = missing_batches(work, staging.time_range, staging.names_of_batches())
         protected = host_minutes(missing, staging.time_range)
         complete = outside(staging, protected)
@@ -69,6 +69,7 @@ def backfill(work: Work) -> BackfillReport:
             lake.replace_all(work.lake, staging, protected)
             lake.add_batches(work.lake, staging.batches(complete))
             lake.add_batches(work.lake, marks(staging, work.job.time_range))
+        return True  # what is missing is allowed
 
     counts, resumed = work_through(work, store)
     return BackfillReport(counts, count, resumed)

@@ -36,21 +36,25 @@ class ReplayReport:
     """Stored batches that are not in the source."""
     resumed: bool = False
 
+    @property
+    def unknown(self) -> set[HostMinute]:
+        """See Restored."""
+        return self.clickhouse.unknown | (self.lake.unknown if self.lake else set())
+
     def outcome(self, dry_run: bool) -> Outcome:
         """Returns the report for people."""
         lines = [f"{self.counts.samples} samples in {self.counts.batches} batches recomputed"]
         lines.append(self.clickhouse.line("ClickHouse", dry_run))
-        unknown = self.clickhouse.unknown
         if self.lake:
             lines.append(self.lake.line("the lake", dry_run))
-            unknown = unknown | self.lake.unknown
         lines += self.counts.lines()
         lacking = self.counts.lacking()
         if self.missing:
             lacking.append(f"{self.missing} stored batches are not in the source: their minutes were left alone")
-        if unknown:
+        if self.unknown:
             lacking.append(
-                f"the activity of stored traces is not in the source: {len(unknown)} minutes of hosts were left alone"
+                "the activity of stored traces is not in the source:"
+                f" {len(self.unknown)} minutes of hosts were left alone"
             )
         resumed = ["continued an earlier run that had not finished"] if self.resumed else []
         return Outcome([*lines, *lacking, *resumed], is_complete=not lacking)
@@ -63,14 +67,16 @@ def replay(work: Work) -> ReplayReport:
     return report
 
 
-def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
-    """Puts back what the stores lack of a slice."""
+def _restore(work: Work, staging: Staging, report: ReplayReport) -> bool:
+    """Puts back what the stores lack of a slice. Returns whether the source had all of it."""
     missing = missing_batches(work, staging.time_range, staging.names_of_batches())
     protected = host_minutes(missing, staging.time_range)
     report.missing += len(missing)
+    unknown = report.unknown
     _restore_clickhouse(work, staging, protected, report.clickhouse)
     if work.lake is not None and report.lake is not None:
         _restore_lake(work, work.lake, staging, protected, report.lake)
+    return not missing and report.unknown == unknown
 
 
 def _restore_clickhouse(work: Work, staging: Staging, protected: Set[HostMinute], restored: Restored) -> None:

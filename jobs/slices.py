@@ -51,8 +51,9 @@ class Work:
     """The Delta tables that the job corrects, too."""
 
 
-Store = Callable[[Staging], None]
-"""Stores what was recomputed of a slice; may be called again for the same slice."""
+Store = Callable[[Staging], bool]
+"""Stores what was recomputed of a slice, and returns whether the source had all of it; may be called again for the same
+slice."""
 
 
 @dataclass
@@ -62,6 +63,8 @@ class _Open:
     staging: Staging
     units: int
     """Units that are not complete yet."""
+    is_damaged: bool = False
+    """Whether files of the source are."""
     waiting: dict[str, list[pa.Table]] = field(default_factory=dict)
     """Rows that are not in the staging tables yet, by table."""
 
@@ -71,9 +74,15 @@ class _Open:
         if sum(some.num_rows for some in waiting) >= _INSERT_ROWS:
             self._insert(table)
 
-    def insert_all(self) -> None:
+    def end_unit(self, counts: Counts) -> None:
+        self.units -= 1
+        self.is_damaged |= bool(counts.damaged)
+
+    def insert_all(self) -> Staging:
+        """Returns the staging tables, which have all rows of the slice then."""
         for table in list(self.waiting):
             self._insert(table)
+        return self.staging
 
     def _insert(self, table: str) -> None:
         rows = concat(self.waiting.pop(table))
@@ -97,21 +106,21 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
     def report() -> None:
         took_s = time.monotonic() - started
         speed = (done_ns - whole_ns + left_ns) / 1e9 / took_s
-        rate = total.samples / took_s
-        work.progress(done_ns / whole_ns, f"{total.samples:,} samples, {rate:,.0f}/s, {speed:.1f} x real time")
+        rate = f"{total.samples / took_s:,.0f}/s, {speed:.1f} x real time"
+        work.progress(done_ns / whole_ns, f"{total.samples:,} samples, {rate}")
 
     def close(time_slice: TimeRange) -> None:
         nonlocal done_ns
         opened = open_slices.pop(time_slice)
-        opened.insert_all()
-        staging = opened.staging
+        staging = opened.insert_all()
         work.check_lock(work.client)
         work.check_cut()
         staging.wait_for_replicas()
-        store(staging)
+        is_complete = store(staging) and not opened.is_damaged
         work.check_lock(work.client)
         work.check_cut()
-        record.finish(time_slice)
+        if is_complete:  # else a job that continues this one would not say what is lacking
+            record.finish(time_slice)
         staging.drop()
         done_ns += time_slice.end_unix_nano - time_slice.start_unix_nano
         report()
@@ -137,7 +146,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
                 report()
             if portion.counts is not None:
                 total.add(portion.counts)
-                opened.units -= 1
+                opened.end_unit(portion.counts)
                 if not opened.units:
                     close(portion.unit.time_range)
     record.forget()

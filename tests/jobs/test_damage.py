@@ -1,6 +1,7 @@
 """A damaged file of the archive costs only what it has, and each job names it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -13,7 +14,8 @@ from jobs.lake import StoredBatch
 from jobs.replay import replay
 from jobs.time_range import TimeRange
 from tests.data.windows import window
-from tests.jobs.stored import T0, Stored, make_stored, tables
+from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
+from tests.jobs.test_late_arrivals import on_call
 from tests.sinks.engine import client, clients, empty, remove_rows
 
 __all__ = ["client", "clients", "empty"]
@@ -74,6 +76,17 @@ def test_a_backfill_replaces_everything_but_a_damaged_file(stored: Stored, topic
         assert planned.lines[-1].startswith(f"{path} is damaged: ")
     assert names(backfill(stored.work("backfill")).outcome(), path)
     assert tables(stored.client) == before
+
+
+@pytest.mark.parametrize("run", [backfill, replay])
+def test_a_job_that_continues_names_what_was_damaged_before_it_was_cut_off(stored: Stored, run: Any) -> None:
+    path = damage(stored, RAW, "cut")
+    cut = on_call(2 * WINDOWS - 2, lambda: pytest.fail("is cut off here"))  # in its second and last slice
+    with pytest.raises(pytest.fail.Exception):
+        run(stored.work("a", operators=cut, name="same"))
+    report = run(stored.work("a", name="same"))
+    assert report.resumed
+    assert names(report.outcome(dry_run=False) if run is replay else report.outcome(), path)
 
 
 def test_the_minutes_are_left_alone_that_missing_activity_reaches_into() -> None:
