@@ -1,5 +1,8 @@
 """Clients of ClickHouse: a server (`http://user:password@host:8123/database`) or the embedded engine (`chdb:///path`)."""
 
+import fcntl
+import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +13,9 @@ from urllib.parse import urlsplit
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import OperationalError
 
+from icestream import table_definitions
 from icestream.loaded_code import drop_start_pages
 from icestream.settings import SettingError
 
@@ -62,13 +67,19 @@ def is_embedded(dsn: str) -> bool:
     return dsn.startswith("chdb:")
 
 
+def embedded_folder(dsn: str) -> Path | None:
+    """The folder of the embedded engine; None for a server, and for an engine that keeps everything in memory."""
+    path = urlsplit(dsn).path
+    return Path(path) if is_embedded(dsn) and path.strip("/") else None
+
+
 def connect(dsn: str, **options: Any) -> Client:
     """A new client. For `chdb:///path` it makes the folder if it is missing; on a server the database must exist.
     Raises SettingError where it is no address, and clickhouse_connect's errors."""
     address = urlsplit(dsn)
     if is_embedded(dsn):
-        if address.path:
-            Path(address.path).mkdir(parents=True, exist_ok=True)
+        if folder := embedded_folder(dsn):
+            _prepare(folder)
     elif address.scheme not in ("http", "https") or not address.hostname:  # the client would take localhost
         shown = dsn.rpartition("@")[2]  # without a password
         raise SettingError(
@@ -81,6 +92,34 @@ def connect(dsn: str, **options: Any) -> Client:
     if is_embedded(dsn):
         _drop_start_of_engine()
     return client
+
+
+def _prepare(folder: Path) -> None:
+    """Makes the folder of an engine if it is missing, and puts damaged files right before the engine opens. Raises
+    OperationalError."""
+    status = folder / "status"  # which the engine locks
+    if any(os.path.realpath(file) == os.path.realpath(status) for file in Path("/proc/self/fd").iterdir()):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if status.exists():
+            _refuse_locked(status)
+        table_definitions.put_back(folder)
+    except OSError as error:
+        raise OperationalError(f"cannot use {folder}: {error}") from error
+
+
+def _refuse_locked(status: Path) -> None:
+    """Raises OperationalError where another process has the engine open, and OSError."""
+    with open(status, encoding="ascii", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            user = re.search(r"PID: (\d+)", file.read())  # nothing, if the disk was full
+            name = f"process {user[1]}" if user else "another process"
+            raise OperationalError(
+                f"{status.parent} is in use by {name}, and only one process can have it open"
+            ) from None
 
 
 @cache

@@ -24,6 +24,7 @@ from jobs.replay import replay
 from jobs.slices import Work
 from jobs.sources import KafkaSource, Source, SourceError, choose
 from sinks.migrate import MigrationError, check
+from sinks.room import room_of
 from sinks.settings import StorageSettings
 from streams.process import Operators
 from streams.symbolize import Symbolizer
@@ -35,6 +36,7 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
     """Runs a job in this process. Raises JobError."""
     job.check()
     try:
+        room_of("clickhouse", settings).check()
         client = clients.get()
         cluster = check(client, settings.clickhouse)
         make_operators(job.operators, settings)

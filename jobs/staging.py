@@ -23,6 +23,7 @@ from jobs.fence import Fence
 from jobs.staged_file import StagedFile
 from jobs.time_range import HostMinute, TimeRange, within
 from sinks import rollup_changes
+from sinks.change_tables import change_tables
 from sinks.clickhouse import SETTINGS
 from sinks.cluster import (
     DICTIONARIES,
@@ -137,7 +138,7 @@ class Staging:
         return [(str(name), str(kind)) for name, kind in rows]
 
     def _make(self, table: str, definition: str) -> None:
-        self.client.command(f"CREATE TABLE {table} {definition}", settings=DICTIONARIES)
+        change_tables(self.client, f"CREATE TABLE {table} {definition}", DICTIONARIES)
         self._made.append(table)
 
     def filled(self, name: str) -> list[str]:

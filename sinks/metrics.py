@@ -20,6 +20,10 @@ FAILURES = Counter(
     "icestream_sinks_write_failures_total", "failed attempts to write, each of which is tried again", ["sink"]
 )
 WAITING = Gauge("icestream_sinks_store_unavailable", "1 while the store does not take data", ["sink"])
+FREE = Gauge("icestream_sinks_disk_free_bytes", "free space of the disk that a sink writes to", ["sink"])
+KEPT_FREE = Gauge(
+    "icestream_sinks_disk_kept_free_bytes", "free space below which a sink writes nothing to its disk", ["sink"]
+)
 GAPS = Counter("icestream_sinks_gaps_total", "messages that Kafka deleted before they were read", ["sink", "topic"])
 LAG = Gauge("icestream_sinks_lag_messages", "messages that are not read yet", ["sink", "topic", "partition"])
 WRITE_SECONDS = Histogram(

@@ -20,6 +20,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import is_embedded
+from sinks.change_tables import change_tables
 from sinks.cluster import DICTIONARIES, INSERT_SETTINGS, Cluster, database_statements, distribute, on_cluster
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -66,7 +67,8 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
     """Runs the statements that have not run yet, in order, in the client's database; returns them.
 
     `cluster`: makes replicated tables on all hosts of this cluster; later runs find out by themselves. Raises
-    MigrationError where a statement has changed since it ran, or where the tables are too new for this version.
+    MigrationError where a statement has changed since it ran, or where the tables are too new for this version, and
+    DiskFullError.
     """
     engine = _engine(client)
     known = records(client) if engine else []
@@ -78,14 +80,15 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
     tables = {"schema_migrations"} | {m[1] for s in statements(folder) if (m := _MAKES_TABLE.search(s.sql))}
     for sql in database_statements(target, _database(client)):
         client.command(sql)
-    for sql in (_RECORDS, _MORE_COLUMNS):
-        client.command(on_cluster(sql, target, tables))
+    if target.name or not _has_records(client):
+        for sql in (_RECORDS, _MORE_COLUMNS):
+            change_tables(client, on_cluster(sql, target, tables))
     distribute(client, target)
     missing = list(_missing(records(client), folder))
     for _, of_file in groupby(missing, lambda statement: statement.version):
         done = list(of_file)
         for statement in done:
-            client.command(on_cluster(statement.sql, target, tables), settings=DICTIONARIES)
+            change_tables(client, on_cluster(statement.sql, target, tables), DICTIONARIES)
         client.insert(
             "schema_migrations",
             [[one.version, one.name, one.number, one.checksum, one.breaks, target.name] for one in done],
@@ -195,6 +198,17 @@ def _engine(client: Client) -> str:
         "SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = 'schema_migrations'"
     ).result_rows
     return str(rows[0][0]) if rows else ""
+
+
+def _has_records(client: Client) -> bool:
+    """Whether the table of records has all its columns. A statement that changes nothing writes the table's definition
+    all the same."""
+    return bool(
+        client.query(
+            "SELECT count() FROM system.columns"
+            " WHERE database = currentDatabase() AND table = 'schema_migrations' AND name = 'cluster'"
+        ).result_rows[0][0]
+    )
 
 
 def _missing(recorded: list[dict[str, Any]], folder: Path) -> Iterator[Statement]:

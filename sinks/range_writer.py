@@ -16,6 +16,7 @@ from sinks.assignment import Assignment
 from sinks.pending import Decoded, Pending
 from sinks.ranges import MessageRange
 from sinks.refused import MAX_REFUSED_PER_HOUR, refused
+from sinks.room import Room
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
 
@@ -33,12 +34,15 @@ Reject = Callable[[Sequence[Rejected]], None]
 class RangeWriter:
     """Used by one thread."""
 
-    def __init__(self, sink: Sink, assignment: Assignment, reject: Reject, cluster: str, flush_bytes: int) -> None:
+    def __init__(
+        self, sink: Sink, assignment: Assignment, reject: Reject, cluster: str, flush_bytes: int, room: Room
+    ) -> None:
         self._sink = sink
         self._assignment = assignment
         self._reject = reject
         self._cluster = cluster
         self._flush_bytes = flush_bytes
+        self._room = room
         self._most_again = 1  # ranges of a group of which each failed before
         self._left_out: deque[float] = deque()  # when the store refused a message, in the last hour
 
@@ -104,6 +108,11 @@ class RangeWriter:
         """Writes ranges and commits them; returns False if the store did not take them."""
         pending = {key: self._assignment.pending[key] for key in keys}
         started = time.monotonic()
+        try:
+            self._room.check()
+        except OSError as error:
+            self._failed(pending, str(error))
+            return False
         for key, p in pending.items():
             try:
                 p.decoded = self._decode(p.in_range()) if p.decoded is None else p.decoded

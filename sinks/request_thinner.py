@@ -2,23 +2,24 @@
 large fleet, a day takes hours, and rollups must not wait for that."""
 
 import threading
-import time
 
 from icestream.clickhouse import Clients
 from sinks.kafka_clock import Now
 from sinks.migrate import check
 from sinks.repeat import repeat
+from sinks.room import Room
 from sinks.thin_requests import thin_requests
 
 
 class RequestThinner:
     """Used by one thread."""
 
-    def __init__(self, clients: Clients, request_days: int, now: Now = time.time) -> None:
-        """`request_days`: for how many days all requests are kept."""
+    def __init__(self, clients: Clients, request_days: int, now: Now, room: Room) -> None:
+        """`request_days`: for how many days all requests are kept; `room`: of the disk."""
         self._clients = clients
         self._request_days = request_days
         self._now = now
+        self._room = room
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""
@@ -27,10 +28,11 @@ class RequestThinner:
     def step(self, stop: threading.Event) -> None:
         """Thins one day, if there is one. Does nothing while the time is not known.
 
-        Raises MigrationError and the client's errors.
+        Raises MigrationError, DiskFullError and the client's errors.
         """
         now = self._now()
         if now is None:
             return
+        self._room.check()
         client = self._clients.get()
         thin_requests(client, int(now), self._request_days, stop, check(client, self._clients.dsn))

@@ -8,6 +8,7 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.recent_operations import RECENT_DAYS
 from icestream.rollups import LEVELS, OPERATION_LEVELS
+from sinks.change_tables import change_tables
 from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, database_of_rows, delete_from, on_cluster
 from sinks.migrate import MigrationError, cluster_of_tables
 from sinks.settings import RollupDays
@@ -77,7 +78,7 @@ _MOST_DELETED = 10_000
 
 def set_retention(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:
     """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age, those of
-    operations not before the rows. Raises MigrationError for negative or too large numbers.
+    operations not before the rows. Raises MigrationError for negative or too large numbers, and DiskFullError.
 
     `new`: the tables have just been made; None then is `DEFAULT_DAYS`.
 
@@ -174,7 +175,7 @@ class _Tables:
         changes = ["MODIFY SETTING ttl_only_drop_parts = 1"] if ttl and partitioned else []
         changes += [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
         for change in changes:
-            self._client.command(on_cluster(f"ALTER TABLE {table} {change}", self.cluster))
+            change_tables(self._client, on_cluster(f"ALTER TABLE {table} {change}", self.cluster))
 
 
 def remember_inserts(client: Client, tokens: int) -> None:
@@ -189,10 +190,11 @@ def remember_inserts(client: Client, tokens: int) -> None:
     rows = client.query(
         f"SELECT name FROM system.tables WHERE database = {database_of_rows(cluster)}"
         " AND engine_full LIKE '%replicated_deduplication_window%'"
+        f" AND NOT match(engine_full, 'replicated_deduplication_window = {tokens}\\\\b')"
     ).result_rows
     for (table,) in rows:
         change = f"ALTER TABLE {table} MODIFY SETTING non_replicated_deduplication_window = {tokens}"
-        client.command(on_cluster(change, cluster))
+        change_tables(client, on_cluster(change, cluster))
 
 
 def drop_unused_locations(client: Client, cluster: Cluster = ONE_SERVER) -> None:

@@ -35,6 +35,7 @@ from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import note_builds, read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, insert_settings, read_changes
 from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
+from sinks.room import Room
 from sinks.stored_days import days_of_builds, rows_of_days
 from sinks.unused_builds import KILLED_AFTER_S, drop_unused_builds
 
@@ -89,12 +90,17 @@ class Rollups:
     """Builds what is due, for as long as the sinks run. Used by one thread."""
 
     def __init__(
-        self, clients: Clients, operations_s: float = _OPERATIONS_S, now: Now = time.time
-    ) -> None:  # fmt: skip
-        """`operations_s`: see _OPERATIONS_S."""
+        self,
+        clients: Clients,
+        operations_s: float = _OPERATIONS_S,
+        now: Now = time.time,
+        room: Room | None = None,
+    ) -> None:
+        """`operations_s`: see _OPERATIONS_S; `room`: of the disk; None: it need not be asked about."""
         self._clients = clients
         self._operations_s = operations_s
         self._now = now
+        self._room = room or Room(_NAME, None, 0)
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""
@@ -104,7 +110,7 @@ class Rollups:
         """Builds the buckets that are due now, newest first, and drops samples that are too old. Does nothing while the
         time is not known.
 
-        Raises MigrationError and the client's errors.
+        Raises MigrationError, DiskFullError and the client's errors.
         """
         now = self._now() if now_unix_s is None else now_unix_s
         if now is None:  # so it is not known either which buckets have ended, and which builds were killed
@@ -117,6 +123,7 @@ class Rollups:
         has_operations = traced or operation_tables.has_span_names(client)
         rows = rows_of_days(client, cluster, *operation_tables.SOURCE_TABLES) if has_operations else {}
         try:
+            self._room.check()
             for level in LEVELS:
                 self._step_level(level, samples, ages, cluster, stop)
             for level in OPERATION_LEVELS:

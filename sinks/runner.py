@@ -11,6 +11,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from icestream.free_space import DiskFullError
 from icestream.kafka import consumer
 from icestream.readiness import GroupOffsets, GroupWatch, Standstills
 from icestream.settings import KafkaSettings
@@ -19,6 +20,7 @@ from sinks.assignment import Assignment
 from sinks.kafka_clock import KafkaClock, newest_timestamp_ms
 from sinks.migrate import MigrationError
 from sinks.range_writer import RangeWriter, Reject
+from sinks.room import Room
 from sinks.sink import Sink
 
 log = logging.getLogger(__name__)
@@ -44,11 +46,13 @@ class Runner:
         flush_s: float = 1.0,
         flush_bytes: int = 16_000_000,
         clock: KafkaClock | None = None,
+        room: Room | None = None,
     ) -> None:
-        """`clock`: is told the timestamps of messages."""
+        """`clock`: is told the timestamps of messages; `room`: of the disk; None: it need not be asked about."""
         self.sink = sink
         self._clock = clock or KafkaClock()
         self._settings = settings
+        self._room = room or Room(sink.name, None, 0)
         self._reject = reject
         self._stop = stop
         self._flush_s = flush_s
@@ -84,7 +88,7 @@ class Runner:
                 self._settings, self.sink.group, self.sink.topics,
                 own=self._assignment.read_to, collects_s=self._flush_s, on_offsets=self._note_offsets,
             )  # fmt: skip
-            writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes)
+            writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes, self._room)
             reader.subscribe(
                 list(self.sink.topics),
                 on_assign=self._assignment.assigned,
@@ -126,14 +130,21 @@ class Runner:
             return
         try:
             self.sink.check()
+            self._room.check()
             self._store_problem = None
         except MigrationError:
             raise
+        except DiskFullError as error:
+            self._note_problem(str(error))
         except Exception as error:
             self.sink.failed()
-            self._store_problem = f"the store cannot be reached: {error}"
-            log.warning("%s: %s", self.sink.name, self._store_problem)
+            self._note_problem(f"the store cannot be reached: {error}")
         self._next_check = time.monotonic() + (_RETRY_S if self._store_problem else _CHECK_S)
+
+    def _note_problem(self, problem: str) -> None:
+        if self._store_problem is None:
+            log.warning("%s: %s", self.sink.name, problem)
+        self._store_problem = problem
 
     def _wait_for_kafka(self, reader: Consumer) -> str:
         """Waits for the cluster, and returns its ID; "" when stopped before."""

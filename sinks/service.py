@@ -23,6 +23,7 @@ from sinks.range_writer import Reject, Rejected
 from sinks.request_thinner import RequestThinner
 from sinks.resolve import ResolveSink
 from sinks.rollups import Rollups
+from sinks.room import room_of
 from sinks.runner import Runner
 from sinks.settings import SinkSettings
 from sinks.sink import Sink
@@ -88,9 +89,9 @@ def start(
 
 def beside_clickhouse(settings: SinkSettings, clients: Clients, now: Now) -> dict[str, Work]:
     """Returns what runs beside the ClickHouse sink until an event is set, by the names of the threads."""
-    beside: dict[str, Work] = {"rollups": Rollups(clients, now=now).run}
+    beside: dict[str, Work] = {"rollups": Rollups(clients, now=now, room=room_of("rollups", settings)).run}
     if settings.request_days > 0:
-        beside["thinning"] = RequestThinner(clients, settings.request_days, now).run
+        beside["thinning"] = RequestThinner(clients, settings.request_days, now, room_of("thinning", settings)).run
     return beside
 
 
@@ -121,7 +122,9 @@ def _runner(
     if settings.kafka_in_process:
         # The in-process broker keeps 5 MB a partition; its producers wait at 3 MB that the sinks have not committed.
         flush_bytes = 1_000_000
-    return Runner(sink, settings, _reject(settings, sink.name), stop, flush_s, flush_bytes, clock)
+    return Runner(
+        sink, settings, _reject(settings, sink.name), stop, flush_s, flush_bytes, clock, room_of(kind, settings)
+    )
 
 
 def _destination(destination: str, kind: str) -> str:

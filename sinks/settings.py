@@ -24,6 +24,11 @@ class StorageSettings(MessageSettings):
     )
     archive: str = setting("", "folder or URI (s3://, gs://, az://) of the raw archive; empty: write none")
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
+    keep_free_mb: int = setting(
+        1000,
+        "MB that sinks and jobs leave free on the disks of the embedded ClickHouse, of --archive and of --parquet: "
+        "with less, they write nothing and wait",
+    )
     kafka_timeout_s: float = setting(5.0, "seconds that a job waits for an answer of Kafka")
     symbol_store: str = setting(
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"

@@ -9,6 +9,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from api.http.app import create_app
 from api.warm_up import MOST_WARM_UP_S, start_warming_up
 from icestream.clickhouse import Clients, is_embedded
+from icestream.free_space import DiskFullError
 from icestream.http_server import Server
 from icestream.loaded_code import drop_start_pages
 from jobs.server import JobServer
@@ -27,7 +28,8 @@ class StoreError(Exception):
 
 
 def run_store(settings: StoreSettings, stop: threading.Event) -> None:
-    """Creates the tables, then runs until `stop` is set. Waits for a ClickHouse server that cannot be reached.
+    """Creates the tables, then runs until `stop` is set. Waits for a ClickHouse server that cannot be reached, and
+    while the disk is too full to change tables.
 
     Raises StoreError, ServerError and MigrationError.
     """
@@ -69,14 +71,16 @@ def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Ev
                 log.info("applied migration %s", migration)
             set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
             return True
+        except DiskFullError as error:
+            problem[0] = f"the tables cannot be brought up to date: {error}"
         except ClickHouseError as error:
             text = str(error).strip()
             if is_embedded(settings.clickhouse):
                 raise StoreError(f"the embedded ClickHouse in {settings.clickhouse} does not open: {text}") from error
             problem[0] = f"ClickHouse at {shown(settings.clickhouse)}: {text}"
-            log.warning("%s; trying again", problem[0])
-            clients.discard()
-            stop.wait(_RETRY_S)
+        log.warning("%s; trying again", problem[0])
+        clients.discard()
+        stop.wait(_RETRY_S)
     return False
 
 

@@ -14,6 +14,7 @@ from clickhouse_connect.driver.exceptions import Error
 
 from icestream.cli import CommandError
 from icestream.clickhouse import connect
+from icestream.free_space import DiskFullError
 from sinks.migrate import MigrationError, are_new, migrate, shown
 from sinks.retention import remember_inserts, set_retention
 from sinks.settings import SinkSettings
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
         if settings.insert_tokens is not None:
             remember_inserts(client, settings.insert_tokens)
-    except MigrationError as error:
+    except (MigrationError, DiskFullError) as error:
         raise CommandError(str(error)) from error
     except Error as error:
         raise CommandError(f"{shown(settings.clickhouse)}: {error}") from error

@@ -13,6 +13,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import CLICKHOUSE_GROUP, SAMPLES
 from sinks.range_writer import Rejected
 from sinks.ranges import MessageRange
+from sinks.room import Room
 from sinks.runner import Runner
 from tests.waiting import PATIENCE_S
 
@@ -31,6 +32,7 @@ def running(
     rejected: list[Message] | None = None,
     flush_s: float = 0.2,
     flush_bytes: int = 16_000_000,
+    room: Room | None = None,
 ) -> Iterator[Runner]:
     stop = threading.Event()
     keep = rejected if rejected is not None else []
@@ -38,7 +40,7 @@ def running(
     def reject(letters: Sequence[Rejected]) -> None:
         keep.extend(message for message, _ in letters)
 
-    started = Runner(sink, settings, reject, stop, flush_s, flush_bytes)
+    started = Runner(sink, settings, reject, stop, flush_s, flush_bytes, room=room)
     thread = threading.Thread(target=started.run)
     thread.start()
     try:

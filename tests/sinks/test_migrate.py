@@ -385,3 +385,17 @@ def test_what_is_stored_on_a_cluster_is_asked_of_all_replicas_that_can_be_reache
     unknown, stored = done.stdout.splitlines()
     assert unknown == "there is no cluster nowhere: see system.clusters"
     assert stored == "[(7, 'b')]", done.stderr
+
+
+def test_a_folder_that_another_process_has_open_is_refused_at_once_and_names_it(tmp_path: Path) -> None:
+    dsn = f"chdb://{tmp_path}/db"
+    program = f"import sys; from icestream.clickhouse import connect; c = connect({dsn!r}); print(); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        user.stdout.readline()
+        call = [sys.executable, "-m", "icestream.cli", "migrate", "--clickhouse", dsn]
+        refused = subprocess.run(call, capture_output=True, text=True)
+        user.communicate()
+    assert f"{tmp_path}/db is in use by process {user.pid}" in refused.stderr
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
