@@ -3,6 +3,7 @@
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
+from icestream.free_space import DiskFullError
 from icestream.rollups import DAY_S, HOURS, OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.topics import ACTIVITY, SAMPLES
 from sinks import rollups
@@ -19,6 +21,7 @@ from sinks.cluster import Cluster
 from sinks.rollup_builds import read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, hours_of_spans, note_work_sql
 from sinks.rollups import Rollups
+from sinks.room import Room
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, tables
 from tests.waiting import PATIENCE_S
@@ -338,3 +341,11 @@ def test_a_build_reads_changes_before_it_waits_for_the_rows_that_they_are_about(
     monkeypatch.setattr(rollups, "read_changes", were_read)
     assert rollups.build(clients.get(), Bucket(HOURS, HOUR_S))
     assert steps[:3] == ["sample_changes", "changes", "samples"]
+
+
+def test_without_room_on_the_disk_nothing_is_built(clients: Clients, tmp_path: Path) -> None:
+    store(clients, 1)
+    room = Room("rollups", tmp_path, 10**12)
+    with pytest.raises(DiskFullError):
+        Rollups(clients, room=room).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
+    assert valid(clients.get()) == []
