@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 Code = Literal[
-    "bad_body", "bad_profile", "bad_spans", "bad_labels", "foreign_host", "too_large", "too_slow", "unsupported",
-    "not_found", "method_not_allowed", "http_error", "internal_error", "busy", "unavailable",
+    "bad_body", "bad_profile", "bad_spans", "bad_labels", "foreign_host", "foreign_page", "too_large", "too_slow",
+    "unsupported", "not_found", "method_not_allowed", "http_error", "internal_error", "busy", "unavailable",
 ]  # fmt: skip
 
 
@@ -37,6 +37,11 @@ def foreign_host() -> Refused:
     """The request is for another machine: a page of a stranger may have made it."""
     hint = "use an address, or add the name to --gateway-allowed-hosts"
     return Refused(400, "foreign_host", "the Host header names another machine", hint)
+
+
+def foreign_page() -> Refused:
+    """A page of another site sent the request."""
+    return Refused(400, "foreign_page", "a page of another site sent this", "send it by a program")
 
 
 def unsupported(message: str, hint: str = "") -> Refused:

@@ -45,6 +45,7 @@ from icestream import __version__
 from icestream.clickhouse import Clients
 from icestream.measure_requests import MeasureRequests
 from icestream.refuse_foreign_hosts import RefuseForeignHosts
+from icestream.refuse_foreign_pages import RefuseForeignPages
 
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (
@@ -100,6 +101,7 @@ def create_app(
     app.add_middleware(
         RefuseForeignHosts, setting="api_allowed_hosts", allowed=settings.api_allowed_hosts, refusal=_foreign_host
     )
+    app.add_middleware(RefuseForeignPages, refusal=_foreign_page)
     app.add_middleware(AnswerHead)
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     app.add_middleware(SecureAnswers)
@@ -111,3 +113,8 @@ def create_app(
 def _foreign_host(path: str) -> Response:
     hint = "use an address, or add the name to --api-allowed-hosts"
     return error_response(path, bad_request("foreign_host", "the Host header names another machine", hint))
+
+
+def _foreign_page(path: str) -> Response:
+    hint = "send it by a program, or by a page of this address"
+    return error_response(path, bad_request("foreign_page", "a page of another site sent this", hint))

@@ -10,6 +10,8 @@ from api.http.parameters import parse_trace_id
 
 MAX_TRACES = 10_000
 _MAX_BYTES = 2 * 2**20
+_TYPES = ("application/json", "application/x-www-form-urlencoded", "")
+"""curl says of any body that it is of a form, unless it is told what to say."""
 
 TraceIds = Annotated[list[str], Field(min_length=1, max_length=MAX_TRACES, description="32 hex digits each")]
 
@@ -32,6 +34,9 @@ Body = TypeVar("Body", bound=OfTraces)
 
 async def read_body(request: Request, model: type[Body]) -> Body:
     """The body of a request, its trace IDs in lower case and each once. Raises ApiError."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type not in _TYPES:
+        raise bad_request("bad_body", f"the Content-Type is {content_type[:60]!r}", f"send {_TYPES[0]}")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

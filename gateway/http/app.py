@@ -4,7 +4,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from gateway import metrics
-from gateway.errors import foreign_host
+from gateway.errors import foreign_host, foreign_page
 from gateway.http.app_state import AppState
 from gateway.http.error_handlers import add_error_handlers, error_response
 from gateway.http.middleware import LimitRequests
@@ -15,6 +15,7 @@ from gateway.settings import GatewaySettings
 from icestream import __version__
 from icestream.measure_requests import MeasureRequests
 from icestream.refuse_foreign_hosts import RefuseForeignHosts
+from icestream.refuse_foreign_pages import RefuseForeignPages
 
 _ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 
@@ -30,6 +31,7 @@ def create_app(settings: GatewaySettings, publisher: Publisher, intake: Intake |
     app.add_middleware(LimitRequests, running=settings.gateway_max_requests)
     hosts = settings.gateway_allowed_hosts
     app.add_middleware(RefuseForeignHosts, setting="gateway_allowed_hosts", allowed=hosts, refusal=_foreign_host)
+    app.add_middleware(RefuseForeignPages, refusal=lambda path: error_response(path, foreign_page()))
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     return app
 

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway import metrics
-from gateway.errors import Refused, unsupported
+from gateway.errors import Refused
+from gateway.http.content_type import content_type
 from icestream.packed import varint
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -20,10 +21,7 @@ _TOO_SLOW, _LATER = 408, 503
 
 def encoding(request: Request) -> Literal["protobuf", "json"]:
     """Raises Refused."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in (PROTOBUF, JSON):
-        raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {PROTOBUF} or {JSON}")
-    return "json" if kind == JSON else "protobuf"
+    return "json" if content_type(request, (PROTOBUF, JSON)) == JSON else "protobuf"
 
 
 def answer(request: Request, message: Message) -> Response:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from gateway.errors import Refused
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
+from gateway.http.content_type import content_type
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
 from gateway.reading_threads import in_reading_thread
@@ -18,11 +19,17 @@ router = APIRouter(tags=["profiles"])
 _NAME = "name"
 _OF_SAMPLES = {"trace_id", "span_id"}
 _MAX_NAME = 100
+_TYPES = (
+    "application/octet-stream", "application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf",
+    "application/gzip", "application/x-gzip", "application/x-www-form-urlencoded", "",
+)  # fmt: skip
+"""curl says of any body that it is of a form, unless it is told what to say."""
 
 
 @router.post("/api/v1/ingest/pprof", summary="Take a pprof profile, gzipped or not")
 async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
     """The parameter `name` is the name in the profile type; every other parameter is a label."""
+    content_type(request, _TYPES)
     parameters = request.query_params.multi_items()
     beyond = Counter[str]()
     labels = to_labels([pair for pair in parameters if pair[0] != _NAME], beyond)

@@ -8,10 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.errors import bad_profile, unsupported
+from gateway.errors import bad_profile
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import read_body
 from gateway.http.connect import SERVICE
+from gateway.http.content_type import content_type
 from gateway.readers.pushed import parse_push, parse_write_raw, read_push
 from gateway.reading_memory import Reading, json_elements, protobuf_elements
 from gateway.reading_threads import in_reading_thread
@@ -28,9 +29,7 @@ _DROPPED = "X-Icestream-Dropped"
 @router.post(f"{SERVICE}Push", summary="Take profiles of Pyroscope's SDKs and Alloy")
 async def push(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
     """Takes those profiles that can be taken. If others cannot, the answer is an error that says so."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in (_PROTO, _JSON):
-        raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {_PROTO} or {_JSON}")
+    kind = content_type(request, (_PROTO, _JSON))
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
         elements = json_elements if kind == _JSON else protobuf_elements
@@ -42,6 +41,7 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
 @router.post("/api/profiles/writeraw", include_in_schema=False)
 @router.post("/profiles/writeraw", summary="Take profiles as Parca does")
 async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
+    content_type(request, (_JSON, ""))
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
         pushed = await in_reading_thread(lambda: parse_write_raw(reading.before_reading(body, json_elements)))

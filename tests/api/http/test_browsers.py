@@ -112,3 +112,16 @@ def test_a_refusal_has_the_headers_too(server: Server) -> None:
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "foreign_host"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/merge", "/api/v1/diff", "/querier.v1.QuerierService/LabelNames"])
+def test_a_page_of_another_site_cannot_make_queries(path: str) -> None:
+    http = TestClient(create_app(ApiSettings(), Clients(AWAY)), base_url="http://localhost")
+    answer = http.post(path, headers={"Sec-Fetch-Site": "cross-site"})
+    assert (answer.status_code, "another site" in answer.text) == (400, True)
+
+
+def test_trace_lists_are_json() -> None:
+    http = TestClient(create_app(ApiSettings(), Clients(AWAY)), base_url="http://localhost")
+    answer = http.post("/api/v1/merge", content='{"trace_ids": []}', headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.json()["error"]["hint"]) == (400, "send application/json")

@@ -81,3 +81,15 @@ def test_a_page_of_a_stranger_cannot_send_profiles_by_dns_rebinding(gateway: Gat
     assert refused() == before + 5
     assert gateway.http.get("/healthz", headers={"Host": "gateway.monitoring.svc"}).status_code == 200
     assert gateway.http.post("/ingest", headers={"Host": "192.0.2.7:4040"}).json()["error"]["code"] != "foreign_host"
+
+
+def test_content_types_that_a_protocol_does_not_have_are_refused(gateway: Gateway) -> None:
+    for path in ("/api/v1/ingest/pprof?service=a", "/profiles/writeraw", "/api/profiles/writeraw"):
+        for kind in ("text/plain", "multipart/form-data; boundary=x", "text/html"):
+            assert code(gateway.http.post(path, content=b"{}", headers={"Content-Type": kind})) == (415, "unsupported")
+
+
+def test_a_page_of_another_site_cannot_send_profiles(gateway: Gateway) -> None:
+    for path in ("/api/v1/ingest/pprof?service=a", "/ingest", "/v1/traces", "/v1development/profiles"):
+        answer = gateway.http.post(path, headers={"Origin": "http://attacker.example"})
+        assert code(answer) == (400, "foreign_page")

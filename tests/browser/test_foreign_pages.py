@@ -1,0 +1,78 @@
+"""A page of another site in a real Chromium, which tries to send to the gateway and to the API."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from gateway.settings import GatewaySettings
+from icestream.messages.raw import decode_raw
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from tests.browser.conftest import Site
+from tests.gateway.served import serve_on_ports
+from tests.pipeline.reading import messages
+from tests.waiting import PATIENCE_S, wait_until
+
+FORM = """<form method=post enctype={kind} action="{action}"><input name="main;work" value="1"></form>
+<script>document.forms[0].submit()</script>"""
+FETCH = """const [url, body, done] = arguments;
+fetch(url, {method: "POST", mode: "no-cors", body}).then(() => done("sent"), error => done(String(error)))"""
+ASK = """const [url, body, done] = arguments;
+fetch(url, {method: "POST", body}).then(answer => done(answer.status), error => done(String(error)))"""
+
+
+@pytest.fixture
+def attacker() -> Iterator[str]:
+    """The address of another site, whose path says which form its page sends, and where: /KIND/ADDRESS."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind, _, action = self.path[1:].partition("?")
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(FORM.format(kind=kind, action=action).encode() if action else b"a page")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_page_of_another_site_cannot_send_profiles(
+    browser: Any, attacker: str, in_process_broker: KafkaSettings
+) -> None:
+    settings = GatewaySettings(
+        kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_grpc_listen="127.0.0.1:0"
+    )
+    with serve_on_ports(settings) as ports:
+        ingest = f"http://{ports.http}/ingest?name=forged&format=lines"
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            browser.get(f"{attacker}/{kind}?{ingest}")
+            wait_until(lambda: "foreign_page" in browser.page_source)
+        browser.get(attacker)
+        browser.set_script_timeout(PATIENCE_S)
+        for path in ("/ingest?name=forged&format=lines", "/api/v1/ingest/pprof?service=forged"):
+            assert browser.execute_async_script(FETCH, f"http://{ports.http}{path}", "main;work") == "sent"
+        browser.execute_script("navigator.sendBeacon(arguments[0], 'main;work')", ingest)
+        time.sleep(0.5)
+    assert [decode_raw(message.value()).series for message in messages(settings, RAW)] == []
+
+
+def test_the_api_answers_its_own_page_and_no_other(browser: Any, attacker: str, site: Site) -> None:
+    url, body = f"{site.address}api/v1/merge", '{"trace_ids": ["4bf92f3577b34da6a3ce929d0e0e4736"]}'
+    browser.set_script_timeout(PATIENCE_S)
+    browser.get(site.address)
+    assert browser.execute_async_script(ASK.replace("body}", 'body, headers: {"content-type": "application/json"}}'),
+                                        url, body) == 200  # fmt: skip
+    browser.get(f"{attacker}/application/x-www-form-urlencoded?{url}")
+    wait_until(lambda: "foreign_page" in browser.page_source)
+    browser.get_log("browser")
