@@ -5,8 +5,10 @@ from collections.abc import Collection, Iterable, Set
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
+from jobs.cut import Known
 from jobs.lake import StoredBatch
 from jobs.lake import stored_batches as stored_in_lake
+from jobs.lake_rows import JobLake
 from jobs.slices import Work
 from jobs.sources import ArchiveSource
 from jobs.staging import BatchName, Staging
@@ -26,9 +28,28 @@ def batches_of(source: ArchiveSource, time_range: TimeRange, on_damage: OnDamage
     return {
         (kind, message.collector, message.started_unix_nano, message.sequence, message.part)
         for kind, topic in ((stored_batches.SAMPLES, RAW), (stored_batches.ACTIVITY, ACTIVITY))
-        for message in archive.identities(source.uri, topic, start, end, on_damage)
-        if source.cut.includes(topic, message.cluster, message.partition, message.offset)
+        for message in archive.identities(source.uri, topic, start, end, on_damage, source.cut.wanted(topic))
     }
+
+
+def known_before(client: Client, archive_uri: str, time_range: TimeRange, lake: JobLake | None) -> list[Known]:
+    """Returns what is archived and stored of a range, to be asked before the cut is taken. Raises OSError, ValueError,
+    and the client's errors."""
+    known = []
+    start, end = time_range.start_unix_nano, time_range.end_unix_nano
+    if archive_uri:
+        known += [
+            Known(topic, file.cluster, file.partition, file.last + 1, file.name)
+            for topic in (RAW, ACTIVITY)
+            for file in archive.files(archive_uri, topic, start, end)
+        ]
+    rows = client.query(
+        f"SELECT topic, cluster, partition, max(offset) + 1 FROM batches WHERE {_IN_RANGE} GROUP BY ALL",
+        parameters=time_range.parameters,
+    ).result_rows
+    known += [Known(*row) for row in rows]
+    in_lake = stored_in_lake(lake, time_range) if lake else []
+    return known + [Known(batch.topic, batch.cluster, batch.partition, batch.offset + 1) for batch in in_lake]
 
 
 def missing_batches(work: Work, time_range: TimeRange, there: Set[BatchName]) -> list[StoredBatch]:
@@ -47,7 +68,7 @@ def missing_batches(work: Work, time_range: TimeRange, there: Set[BatchName]) ->
         batch
         for batch in dict.fromkeys([*map(StoredBatch._make, rows), *in_lake])
         if (batch.kind, batch.collector, batch.started_unix_nano, batch.sequence, batch.part) not in there
-        and work.source.cut.includes(batch.topic, batch.cluster, batch.partition, batch.offset)
+        and work.source.cut.was_stored(batch.topic, batch.cluster, batch.partition, batch.offset)
     ]
 
 

@@ -11,8 +11,9 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -21,6 +22,7 @@ from icestream.kafka import client_config, committed_positions, consumer, unread
 from icestream.progress import Progress
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STREAMS_GROUP
 from jobs.job import JobError
+from sinks.archive import Wanted
 from sinks.settings import StorageSettings
 
 log = logging.getLogger(__name__)
@@ -61,26 +63,56 @@ Ends = Mapping[int, int]
 """The end offset of each partition."""
 
 
+class Known(NamedTuple):
+    """Messages that were archived, or batches that were stored, before a cut."""
+
+    topic: str
+    cluster: str
+    partition: int
+    end: int  # of their offsets
+    file: str = ""  # of the archive; "": they are stored
+
+
 @dataclass(frozen=True)
 class Cut:
-    """The messages that a job may read: all of other clusters, and those before the ends in this one."""
+    """The messages that a job may read: all of other clusters, and those before the ends in this one.
+
+    In this cluster, an offset at or behind an end may also be that of an earlier message: the topic was made anew since
+    then, or Kafka has lost its last messages, or was put back to an old copy.
+    """
 
     cluster: str = ""
     ends: Mapping[str, Ends] = field(default_factory=dict)  # by topic
+    archived: frozenset[str] = frozenset()
+    """The files with offsets behind an end that the archive had when the ends were taken."""
+    stored: Mapping[str, Ends] = field(default_factory=dict)
+    """Of each topic with batches behind an end that were stored when the ends were taken: where their offsets end."""
     absent: tuple[_PipelinePart, ...] = ()
     """The parts of the pipeline that had not begun to read these messages."""
 
-    def includes(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
-        return cluster != self.cluster or offset < self.ends.get(topic, {}).get(partition, 0)
+    def includes(self, topic: str, cluster: str, partition: int, offset: int, file: str = "") -> bool:
+        """Whether a job may read a message. `file`: of the archive that it is in."""
+        before = cluster != self.cluster or offset < self.ends.get(topic, {}).get(partition, 0)
+        return before or file in self.archived
+
+    def was_stored(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
+        """Whether a batch was stored before the cut. If there were batches behind the end, new ones count as well."""
+        before = self.includes(topic, cluster, partition, offset)
+        return before or offset < self.stored.get(topic, {}).get(partition, 0)
+
+    def wanted(self, topic: str) -> Wanted:
+        """Returns `includes` as the archive asks for it."""
+        return lambda file, cluster, partition, offset: self.includes(topic, cluster, partition, offset, file)
 
 
 NO_CUT = Cut()
 
 
-def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT_S) -> Cut:
+def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT_S, known: Iterable[Known] = ()) -> Cut:
     """Returns the cut, as soon as the pipeline has stored everything before it. Raises JobError if that takes too long.
 
-    If Kafka cannot be reached, no pipeline is taken to run, and there is no cut.
+    `known`: what was archived and stored before the cut. If Kafka cannot be reached, no pipeline is taken to run, and
+    there is no cut.
     """
     timeout_s = settings.kafka_timeout_s
     reader = consumer(settings, STREAMS_GROUP, log_level=2)  # does not log that there is no Kafka
@@ -101,13 +133,28 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         if settings.parquet:
             wait(_PARQUET, stored)
         readers = (_STREAMS, _CLICKHOUSE, *([_PARQUET] if settings.parquet else []))
+        cut = _cut(cluster, ends, known)
         if live or all(_is_empty(reader, topic, of, timeout_s) for topic, of in ends.items()):
-            return Cut(cluster, ends)
-        return Cut(cluster, ends, tuple(each for each in readers if not _has_begun(settings, each.group, ends)))
+            return cut
+        return replace(cut, absent=tuple(each for each in readers if not _has_begun(settings, each.group, ends)))
     except KafkaException as error:
         raise _again(settings, error) from error
     finally:
         reader.close()
+
+
+def _cut(cluster: str, ends: Mapping[str, Ends], known: Iterable[Known]) -> Cut:
+    """Returns a cut at these ends; what is behind them and `known` before is of an earlier log."""
+    archived: set[str] = set()
+    stored: dict[str, dict[int, int]] = {}
+    for one in known:
+        if one.end > ends[one.topic].get(one.partition, 0):
+            if one.file:
+                archived.add(one.file)
+            elif one.cluster == cluster:
+                of_topic = stored.setdefault(one.topic, {})
+                of_topic[one.partition] = max(one.end, of_topic.get(one.partition, 0))
+    return Cut(cluster, ends, frozenset(archived), stored)
 
 
 def check_cut(settings: StorageSettings, cut: Cut) -> None:

@@ -16,6 +16,7 @@ from icestream.progress import Progress
 from icestream.symcache import SymCaches
 from icestream.without_pandas import allow_pandas
 from jobs.backfill import backfill, plan
+from jobs.batches import known_before
 from jobs.cut import check_cut, take_cut
 from jobs.job import Job, JobError, Outcome
 from jobs.lake_rows import JobLake
@@ -42,13 +43,15 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
         make_operators(job.operators, settings)
         with ExitStack() as stack:
             lock = stack.enter_context(JobLock(clients, job.full_name, job.time_range, cluster))
-            source = _source(job, settings, progress)
+            lake = JobLake(settings.parquet, partial(lock.check, client)) if settings.parquet else None
+            known = known_before(client, settings.archive, job.time_range, lake)
+            cut = take_cut(settings, progress, known=known)
+            source: Source = choose(job.source, settings, settings.archive, job.start_unix_nano, cut)
             log.info("%s from %s", job.full_name, source)
             if isinstance(source, KafkaSource):
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-"))
                 progress(0.0, f"copies {source.size(job.time_range)} from {source}")
                 source = source.copy(folder, job.time_range)
-            lake = JobLake(settings.parquet, partial(lock.check, client)) if settings.parquet else None
             operators = partial(make_operators, job.operators, settings)
             work = Work(client, source, operators, job, progress, lock.check, fence=lock.fence, lake=lake)
             if not job.dry_run:
@@ -59,10 +62,6 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
     except (MigrationError, SourceError, OSError, ValueError, Error, DeltaError) as error:
         clients.discard()
         raise JobError(str(error)) from error
-
-
-def _source(job: Job, settings: StorageSettings, progress: Progress) -> Source:
-    return choose(job.source, settings, settings.archive, job.start_unix_nano, take_cut(settings, progress))
 
 
 def make_operators(name: str, settings: StorageSettings) -> Operators:

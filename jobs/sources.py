@@ -50,12 +50,10 @@ class ArchiveSource:
     def read(
         self, topic: str, time_range: TimeRange, partition: int, on_damage: OnDamage = raise_damage
     ) -> Iterator[Archived]:  # fmt: skip
-        """Yields the messages with something in the range. Raises OSError or ValueError. `on_damage`: as in
-        sinks/archive.py."""
+        """Yields the messages with something in the range, up to the cut. Raises OSError or ValueError. `on_damage`: as
+        in sinks/archive.py."""
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
-        for message in archive.read(self.uri, topic, start, end, partition, on_damage):
-            if self.cut.includes(topic, message.cluster, message.partition, message.offset):
-                yield message
+        return archive.read(self.uri, topic, start, end, partition, on_damage, self.cut.wanted(topic))
 
     def size(self, time_range: TimeRange) -> str:
         """Returns for people how much a job reads. Raises OSError or ValueError."""

@@ -1,10 +1,11 @@
 """The raw archive: unchanged messages of icestream.raw and icestream.activity in Parquet files, for replays.
 
-    ARCHIVE/TOPIC/date=2026-01-31/hour=13/CLUSTER-PARTITION-FIRST-LAST-START-END.parquet
+    ARCHIVE/TOPIC/date=2026-01-31/hour=13/CLUSTER-PARTITION-FIRST-LAST-START-END-CHECKSUM.parquet
 
 The hour is that of a message's end, UTC. A file has the messages of a range of offsets (FIRST to LAST) that end in its
 hour; START and END are its earliest and its latest moment, Unix milliseconds. So a reader needs only names to choose
-files, and a range that is written again replaces its own files. A reader never sees half a file.
+files. A range that is written again replaces its own files, but not those of other messages with the same offsets: a
+topic that was made anew has them (CHECKSUM is of the messages). A reader never sees half a file.
 """
 
 import re
@@ -12,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Message
 from pyarrow import fs
 
+from icestream.log_mark import checksum
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, MAX_SPREAD_NS, TimeLimits, Times
@@ -57,6 +60,14 @@ class Archived(NamedTuple):
     parts: int
     start_unix_nano: int  # of a raw batch: the window; of activity: from the first start to the last end
     end_unix_nano: int
+
+
+Wanted = Callable[[str, str, int, int], bool]
+"""Whether a message is wanted: by the name of its file, its cluster, partition and offset."""
+
+
+def _all(file: str, cluster: str, partition: int, offset: int) -> bool:
+    return True
 
 
 class Identity(NamedTuple):
@@ -174,36 +185,41 @@ def raise_damage(damaged: DamagedFile) -> None:
 
 def read(
     uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, only_partition: int | None = None,
-    on_damage: OnDamage = raise_damage,
+    on_damage: OnDamage = raise_damage, wanted: Wanted = _all,
 ) -> Iterator[Archived]:  # fmt: skip
-    """Yields the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
+    """Yields the messages with a time in [from, to), each once: by hour, then by cluster and partition, and by offset
+    as long as the topic was not made anew.
 
     `only_partition`: read only the partition of this number. It holds one compressed file and some of its messages at a
     time. `on_damage` is told of damaged files. Raises OSError or ValueError.
     """
     folder = open_folder(uri)
-    partition, done = (0, "", -1), -1
+    of_partition, seen = (0, "", -1), set[tuple[int, ...]]()
     for hour, path, file in _files(folder, topic, from_unix_nano, to_unix_nano):
         if only_partition not in (None, file.partition):
             continue
-        if (hour, file.cluster, file.partition) != partition:
-            partition, done = (hour, file.cluster, file.partition), -1
-        last = done
+        if (hour, file.cluster, file.partition) != of_partition:
+            of_partition, seen = (hour, file.cluster, file.partition), set()
         try:
             for message in _read_file(folder, uri, path):
-                # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
-                wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
-                if wanted and message.offset > done and message.end_unix_nano // HOUR_NS == hour:
+                # Files have the same messages if the group was reset; others with these offsets if the topic was.
+                identity = (message.offset, message.timestamp_ms, checksum(message.value))
+                if (
+                    message.end_unix_nano >= from_unix_nano
+                    and message.start_unix_nano < to_unix_nano
+                    and message.end_unix_nano // HOUR_NS == hour
+                    and identity not in seen
+                    and wanted(file.name, message.cluster, message.partition, message.offset)
+                ):
+                    seen.add(identity)
                     yield message
-                last = message.offset
-            last = file.last
         except DamagedFile as damaged:
             on_damage(damaged)
-        done = max(done, last)
 
 
 def identities(
-    uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, on_damage: OnDamage = raise_damage
+    uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, on_damage: OnDamage = raise_damage,
+    wanted: Wanted = _all,
 ) -> Iterator[Identity]:  # fmt: skip
     """Yields what identifies the messages with a time in [from, to).
 
@@ -212,7 +228,7 @@ def identities(
     """
     columns = list(Identity._fields)
     folder = open_folder(uri)
-    for _, path, _ in _files(folder, topic, from_unix_nano, to_unix_nano):
+    for _, path, name in _files(folder, topic, from_unix_nano, to_unix_nano):
         try:
             with folder.open_input_file(path) as file:
                 table = pq.ParquetFile(file).read([*columns, "start_unix_nano", "end_unix_nano"])
@@ -223,12 +239,20 @@ def identities(
                 file.readall()  # raises what is no damage
             on_damage(DamagedFile(uri, path, error))
             continue
-        yield from map(Identity._make, zip(*rows.values(), strict=True))
+        for row in map(Identity._make, zip(*rows.values(), strict=True)):
+            if wanted(name.name, row.cluster, row.partition, row.offset):
+                yield row
+
+
+def files(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator["File"]:
+    """Yields the files that may have messages with a time in [from, to). Raises OSError or ValueError."""
+    for _, _, file in _files(open_folder(uri), topic, from_unix_nano, to_unix_nano):
+        yield file
 
 
 def partitions(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Counter[int]:
     """Returns the partitions that may have messages with a time in [from, to), and the number of their files."""
-    return Counter(file.partition for _, _, file in _files(open_folder(uri), topic, from_unix_nano, to_unix_nano))
+    return Counter(file.partition for file in files(uri, topic, from_unix_nano, to_unix_nano))
 
 
 def covers(uri: str, topic: str) -> tuple[int, int] | None:
@@ -249,7 +273,7 @@ def time_range(topic: str, data: bytes | None, times: Times = ANY_TIME) -> tuple
     return activity.id, *activity.time_range()
 
 
-class _File(NamedTuple):
+class File(NamedTuple):
     """The name of a file; files of a partition are in the order of their offsets."""
 
     cluster: str
@@ -263,21 +287,21 @@ class _File(NamedTuple):
 
 _DAY = re.compile(r"date=\d{4}-\d\d-\d\d")
 _HOUR = re.compile(r"hour=\d\d")
-_FILE = re.compile(r"(.+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
+_FILE = re.compile(r"(.+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]{8}\.parquet")
 
 
-def _parse(name: str) -> _File | None:
+def _parse(name: str) -> File | None:
     """Returns None for other files, such as unfinished ones."""
     match = None if name.startswith(".") else _FILE.fullmatch(name)
     if match is None:
         return None
     partition, first, last, start, end = (int(number) for number in match.groups()[1:])
-    return _File(match[1], partition, first, last, start, end, name)
+    return File(match[1], partition, first, last, start, end, name)
 
 
 def _files(
     folder: fs.FileSystem, topic: str, from_unix_nano: int, to_unix_nano: int
-) -> Iterator[tuple[int, str, _File]]:
+) -> Iterator[tuple[int, str, File]]:
     """Yields hour, path and name of the files that may have messages with a time in [from, to).
 
     A message lies in the hour of its end, which may be long after its start.
@@ -294,7 +318,8 @@ def _file_name(message_range: MessageRange[Archived], messages: list[Archived]) 
     start = min(message.start_unix_nano for message in messages) // 10**6
     end = max(message.end_unix_nano for message in messages) // 10**6
     prefix = f"{_safe(message_range.cluster)}-{message_range.partition}"
-    return f"{prefix}-{offsets.first}-{offsets.last}-{start}-{end}.parquet"
+    of_all = reduce(lambda before, message: checksum(message.value, before), messages, 0)
+    return f"{prefix}-{offsets.first}-{offsets.last}-{start}-{end}-{of_all:08x}.parquet"
 
 
 def _parquet(messages: list[Archived]) -> bytes:

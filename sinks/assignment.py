@@ -6,10 +6,12 @@ import logging
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import committed_positions
+from icestream.log_mark import Mark
 from icestream.readiness import GroupOffsets, Partition, Standstills
 from sinks import metrics
+from sinks.doubt import Doubt
 from sinks.pending import Pending
-from sinks.ranges import InFlight
+from sinks.ranges import CommitNote, InFlight
 from sinks.sink import Sink
 
 log = logging.getLogger(__name__)
@@ -30,11 +32,13 @@ class Assignment:
         self.pending: dict[Partition, Pending] = {}
         self._sink = sink
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
+        self._doubts: dict[Partition, Doubt] = {}
         self._next_offset: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
         self._assigned: set[Partition] = set()
         for topic in sink.topics:  # a series that begins above 0 would not count as an increase
             metrics.GAPS.labels(sink.name, topic)
+            metrics.LOGS_CHANGED.labels(sink.name, topic)
 
     @property
     def failure(self) -> str | None:
@@ -59,6 +63,7 @@ class Assignment:
             key = (p.topic, p.partition)
             self._paused.discard(key)
             self._new.discard(key)
+            self._doubts.pop(key, None)
             self._assigned.discard(key)
             self.pending.pop(key, None)
             self._next_offset.pop(key, None)
@@ -69,7 +74,7 @@ class Assignment:
         """Pauses the partitions whose ranges the store does not take, or all when too much is held; resumes others."""
         full = sum(p.size for p in self.pending.values()) >= MAX_HELD_BYTES
         partitions = {(p.topic, p.partition): p for p in reader.assignment()}
-        pause = {key for key in partitions if self.pending.get(key, _NOTHING).must_wait(full)}
+        pause = {key for key in partitions if self.pending.get(key, _NOTHING).must_wait(full)} - self._doubts.keys()
         if wrong := [partitions[key] for key in pause - self._paused]:
             reader.pause(wrong)
         if wrong := [partitions[key] for key in (self._paused & partitions.keys()) - pause]:
@@ -83,28 +88,64 @@ class Assignment:
         assert partition is not None
         assert offset is not None
         key = (topic, partition)
+        if (doubt := self._doubts.get(key)) is not None:
+            if doubt.looks:
+                doubt.take(message)
+            return
         if key not in self.pending:
             self.pending[key] = Pending()
         self._count_gap(reader, key, offset)
         self.pending[key].add(message)
 
-    def find_ranges_in_flight(self, reader: Consumer) -> bool:
-        """Asks Kafka for the ranges in flight of new partitions; False where none is new. Raises KafkaException."""
-        if not self._new:
+    def doubt(self) -> None:
+        """Doubts that the logs are still those that were read. What was read and not added comes again."""
+        for key in self._assigned - self._new:
+            pending = self.pending.get(key, _NOTHING)
+            read = pending.messages[-1:]
+            marks = (*map(Mark.of, read), *pending.marks)
+            if marks and key not in self._doubts:
+                self._doubts[key] = Doubt(marks, marks[0].offset + 1, pending)
+            else:
+                self._new.add(key)
+
+    def look(self, reader: Consumer) -> bool:
+        """Asks Kafka for the commits of new partitions, and looks at the logs that are in doubt; False where there is
+        neither. Raises KafkaException; then it is to be called again."""
+        if not self._new and all(doubt.looks for doubt in self._doubts.values()):
             return False
         for position in committed_positions(reader, [TopicPartition(*key) for key in sorted(self._new)], ASK_S):
-            key = (position.topic, position.partition)
-            pending = self.pending.setdefault(key, Pending())
-            pending.in_flight = self._range_in_flight(reader, position) if self._sink.keeps_ranges else None
-            pending.retried = pending.in_flight is not None
-            if position.offset >= 0 and pending.messages and (first := pending.messages[0].offset()) is not None:
-                self._next_offset[key] = position.offset
-                self._count_gap(reader, key, first)
-                self._next_offset[key] = (pending.messages[-1].offset() or 0) + 1
-            elif position.offset >= 0:
-                self._next_offset[key] = position.offset
-            self._new.discard(key)
+            self._take_commit(reader, position)
+        for key, doubt in list(self._doubts.items()):
+            if not doubt.looks:
+                self._go_to_next(reader, key, doubt)
         return True
+
+    def _take_commit(self, reader: Consumer, position: TopicPartition) -> None:
+        key = (position.topic, position.partition)
+        note = CommitNote.parse(position.metadata)
+        in_flight = self._range_in_flight(reader, position) if self._sink.keeps_ranges else None
+        stored = note.marks[1:] if note.in_flight else note.marks
+        pending = Pending(in_flight, retried=in_flight is not None, marks=stored)
+        self._doubts[key] = Doubt(note.marks, position.offset, pending)
+        self._new.discard(key)
+
+    def _go_to_next(self, reader: Consumer, key: Partition, doubt: Doubt) -> None:
+        """Goes to the message that a doubt looks for; where nothing is left to look for, the doubt is over."""
+        low, high = reader.get_watermark_offsets(TopicPartition(*key), timeout=ASK_S)
+        offset = doubt.next_offset(low, high)
+        reader.seek(TopicPartition(*key, offset))
+        if doubt.looks:
+            return
+        self.pending[key] = doubt.pending
+        # A group that has committed nothing misses nothing.
+        self._next_offset[key] = offset if doubt.changed or doubt.goes_on_at < 0 else doubt.goes_on_at
+        del self._doubts[key]
+        if doubt.changed:
+            metrics.LOGS_CHANGED.labels(self._sink.name, key[0]).inc()
+            log.error(
+                "%s: %s/%d was made anew, or Kafka has lost messages of it: reads it again from offset %d on",
+                self._sink.name, *key, offset,
+            )  # fmt: skip
 
     def due(self, flush_s: float, flush_bytes: int) -> list[Partition]:
         """Returns partitions with a range to write now: first those that did not fail, topics in the sink's order.
@@ -117,7 +158,7 @@ class Assignment:
         waiting = 0 if self._sink.writes_together else sum(bool(p.messages) for p in self.pending.values())
         at_once = flush_s == 0 or held >= MAX_HELD_BYTES
         wait_s = 0.0 if at_once else max(flush_s, waiting / RANGES_PER_S)
-        known = {key: p for key, p in self.pending.items() if key not in self._new}
+        known = {key: p for key, p in self.pending.items() if key not in self._new and key not in self._doubts}
         due = [key for key, p in known.items() if p.due(wait_s, flush_bytes)]
         if self._sink.writes_together and any(known[key].problem is None for key in due):
             due = [key for key, p in known.items() if key in due or (p.problem is None and p.due(0.0, flush_bytes))]
@@ -142,7 +183,7 @@ class Assignment:
 
     def _range_in_flight(self, reader: Consumer, committed: TopicPartition) -> InFlight | None:
         """Returns the range in flight, unless Kafka has deleted its messages."""
-        in_flight = InFlight.parse(committed.metadata)
+        in_flight = CommitNote.parse(committed.metadata).in_flight
         if in_flight is None:
             return None
         low, high = reader.get_watermark_offsets(committed, timeout=ASK_S)

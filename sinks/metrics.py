@@ -25,6 +25,11 @@ KEPT_FREE = Gauge(
     "icestream_sinks_disk_kept_free_bytes", "free space below which a sink writes nothing to its disk", ["sink"]
 )
 GAPS = Counter("icestream_sinks_gaps_total", "messages that Kafka deleted before they were read", ["sink", "topic"])
+LOGS_CHANGED = Counter(
+    "icestream_sinks_logs_changed_total",
+    "partitions that are read again, because their topic was made anew or Kafka has lost messages that were read",
+    ["sink", "topic"],
+)
 LAG = Gauge("icestream_sinks_lag_messages", "messages that are not read yet", ["sink", "topic", "partition"])
 WRITE_SECONDS = Histogram(
     "icestream_sinks_write_seconds", "time to write what is written at once", ["sink"], buckets=SECONDS

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from sinks.ranges import InFlight
+from icestream.log_mark import Mark
+from sinks.ranges import CommitNote, InFlight
 
 NO_LIMIT = 2**62
 MESSAGE_BYTES = 6_000
 """Counted for a message beside its own bytes. Decoded, a large message takes about four times its bytes, and one of a
 few hundred bytes 17 to 32 kB: without this, a range of small messages would take a gigabyte."""
+_MARK_EVERY_S, _MAX_MARKS = 900.0, 9
+"""Marks go two hours back. A sink reads again from the last one that is true, if Kafka has lost what came later."""
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -41,7 +44,10 @@ class Pending:
     since: float = 0.0
     failures: int = 0
     """How many attempts to write the range have failed."""
+    marks: tuple[Mark, ...] = ()
+    """Of the last message that is stored, and of some before it, the latest first."""
     _again: float = 0.0
+    _marked: float = float("-inf")
 
     def add(self, message: Message) -> None:
         if not self.messages:
@@ -74,6 +80,14 @@ class Pending:
         last = self.next().last
         return [m for m in self.messages if _offset(m) <= last]
 
+    def note(self) -> CommitNote:
+        """Returns what to commit with the range, which the sink is about to write."""
+        return CommitNote(self.next(), (Mark.of(self.in_range()[-1]), *self.marks))
+
+    def stored(self) -> CommitNote:
+        """Returns what to commit once a range is written."""
+        return CommitNote(None, self.marks)
+
     def range_size(self) -> int:
         """Returns the size of the range in flight, as counted for `flush_bytes`."""
         return sum(map(_size, self.in_range()))
@@ -87,10 +101,17 @@ class Pending:
     def written(self) -> None:
         """Forgets the range in flight. The messages after it become a new one."""
         last = self.next().last
+        self._mark(Mark.of(self.in_range()[-1]))
         self.in_flight, self.retried, self.decoded, self.problem, self.failures = None, False, None, None, 0
         self.messages = [m for m in self.messages if _offset(m) > last]
         self.size = sum(map(_size, self.messages))
         self.since = time.monotonic()
+
+    def _mark(self, last: Mark) -> None:
+        kept = self.marks[1:]
+        if time.monotonic() - self._marked > _MARK_EVERY_S:
+            kept, self._marked = self.marks[: _MAX_MARKS - 1], time.monotonic()
+        self.marks = (last, *kept)
 
     def _lacks_end(self) -> bool:
         """Returns whether messages of the range in flight are still to be read."""

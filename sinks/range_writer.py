@@ -71,7 +71,8 @@ class RangeWriter:
         if not self._sink.keeps_ranges:
             return True
         return self._commit(
-            reader, [TopicPartition(*key, offsets.first, metadata=str(offsets)) for key, offsets in new.items()]
+            reader,
+            [TopicPartition(*key, of.first, metadata=str(pending[key].note())) for key, of in new.items()],
         )
 
     def _commit(self, reader: Consumer, offsets: list[TopicPartition]) -> bool:
@@ -140,9 +141,9 @@ class RangeWriter:
             self._most_again *= 2
             log.info("%s: the store takes %s again", self._sink.name, _named(keys))
         metrics.WRITE_SECONDS.labels(self._sink.name).observe(time.monotonic() - started)
-        ends = [TopicPartition(*key, p.next().last + 1) for key, p in pending.items()]
         for p in pending.values():
             p.written()
+        ends = [TopicPartition(*key, p.marks[0].offset + 1, metadata=str(p.stored())) for key, p in pending.items()]
         if self._commit(reader, ends):
             for message_range in ranges:
                 self._observe(message_range)

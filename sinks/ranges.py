@@ -2,7 +2,8 @@
 
 Before a range is written, the group's offset is committed at its first message, with the range as metadata. After a
 crash, the next owner of the partition reads the metadata and writes exactly the same range again under the same name.
-So a store that recognises the name (in ClickHouse, the deduplication token) stores the range once.
+So a store that recognises the name (in ClickHouse, the deduplication token) stores the range once. The metadata also
+marks the last message, and some before it, by which the next owner notices that it reads another log (sinks/doubt.py).
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import Message
 
+from icestream.log_mark import Mark
 from icestream.messages.message_id import MessageId
 
 T = TypeVar("T")
@@ -40,13 +42,33 @@ class InFlight:
         return cls(first, last, secrets.token_hex(6))
 
     @classmethod
-    def parse(cls, metadata: str | None) -> "InFlight | None":
-        """Reads the metadata of a commit; None if it names no range."""
-        match = re.fullmatch(r"inflight:(\d{1,19})-(\d{1,19}):([0-9a-f]{12})", metadata or "")
+    def parse(cls, text: str | None) -> "InFlight | None":
+        """Reads what `str` wrote; None for anything else."""
+        match = re.fullmatch(r"inflight:(\d{1,19})-(\d{1,19}):([0-9a-f]{12})", text or "")
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
 
     def __str__(self) -> str:
         return f"inflight:{self.first}-{self.last}:{self.nonce}"
+
+
+@dataclass(frozen=True)
+class CommitNote:
+    """The metadata of a commit: the range in flight, if there is one, and marks of messages, the latest first.
+
+    The first mark is of the last message of the range in flight, or else of the last one that is stored.
+    """
+
+    in_flight: InFlight | None
+    marks: tuple[Mark, ...]
+
+    @classmethod
+    def parse(cls, metadata: str | None) -> "CommitNote":
+        """Reads what `str` wrote; leaves out anything else."""
+        words = (metadata or "").split(" ")
+        return cls(InFlight.parse(words[0]), tuple(filter(None, map(Mark.parse, words))))
+
+    def __str__(self) -> str:
+        return " ".join(map(str, filter(None, (self.in_flight, *self.marks))))
 
 
 @dataclass(frozen=True)

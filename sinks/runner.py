@@ -29,6 +29,9 @@ _POLL_S = 0.1
 _CHECK_S = 10.0
 _RETRY_S = 2.0
 _ASK_TIME_S = 60.0
+_LOOK_FOR_S = 30.0
+"""A consumer that cannot tell for so long where to read on gives way to a new one. librdkafka's clients no longer take
+what a Kafka says that was put back to an old copy: its leaders are of an earlier epoch."""
 _FETCH_BYTES, _FETCH_S, _LONGEST_FETCH_S = 250_000, 0.25, 1.0
 """A fetch waits so long until there are so many bytes: one for each message costs more than the message does. It must
 not wait for more than a partition may have in it (`fetch.message.max.bytes`)."""
@@ -64,6 +67,8 @@ class Runner:
         self._next_check = 0.0
         self._kafka_problem: str | None = "has not reached Kafka yet"
         self._store_problem: str | None = None
+        self._lost_connection = False
+        self._looked = 0.0
 
     @property
     def problem(self) -> str | None:
@@ -78,7 +83,15 @@ class Runner:
         """Blocks until stopped. Raises MigrationError."""
         if not self._wait_for_store():
             return
-        reader = consumer(self._settings, self.sink.group, **self._fetches())
+        try:
+            while not self._stop.is_set():
+                self._run_consumer()
+        finally:
+            self.sink.close()
+
+    def _run_consumer(self) -> None:
+        """Reads and writes until it is stopped, or until a new consumer is needed."""
+        reader = consumer(self._settings, self.sink.group, error_cb=self._note_error, **self._fetches())
         try:
             cluster = self._wait_for_kafka(reader)
             if not cluster:
@@ -95,19 +108,20 @@ class Runner:
                 on_revoke=self._assignment.revoked,
                 on_lost=self._assignment.revoked,
             )
-            while not self._stop.is_set():
+            self._looked = time.monotonic()
+            while not self._stop.is_set() and time.monotonic() < self._looked + _LOOK_FOR_S:
                 self._assignment.hold_back(reader)
                 self._read(reader)
-                self._find_ranges_in_flight(reader)
+                self._look(reader)
                 writer.flush(reader, self._flush_s)
                 self._check_store()
                 self._idle()
             writer.flush(reader, 0.0)
+            self._assignment.revoked(reader, reader.assignment())
         finally:
             if self._watch is not None:
                 self._watch.close()
             reader.close()
-            self.sink.close()
 
     def _fetches(self) -> dict[str, int]:
         """A fetch from the in-process broker always takes the whole time, and this broker keeps little."""
@@ -161,8 +175,18 @@ class Runner:
                 return cluster
         return ""
 
+    def _note_error(self, error: KafkaError) -> None:
+        """A callback of the consumer, within `consume`."""
+        log.debug("%s: %s", self.sink.name, error.str())
+        self._lost_connection |= error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
     def _read(self, reader: Consumer) -> None:
-        for message in reader.consume(500, timeout=_POLL_S):
+        messages = reader.consume(500, timeout=_POLL_S)
+        if self._lost_connection:  # some of them may have come before, and others after that
+            self._lost_connection = False
+            self._assignment.doubt()
+            return
+        for message in messages:
             if (error := message.error()) is not None:
                 self._complain(error)
                 continue
@@ -192,12 +216,14 @@ class Runner:
             self._kafka_problem = f"{error.str()}: run `icestream topics create`"
         log.warning("%s: %s", self.sink.name, error.str())
 
-    def _find_ranges_in_flight(self, reader: Consumer) -> None:
+    def _look(self, reader: Consumer) -> None:
         try:
-            if self._assignment.find_ranges_in_flight(reader):
+            if self._assignment.look(reader):
                 self._kafka_problem = None
+            self._looked = time.monotonic()
         except KafkaException as error:
-            log.warning("%s: cannot read committed offsets: %s", self.sink.name, error.args[0].str())
+            log.warning("%s: cannot tell where to read on: %s", self.sink.name, error.args[0].str())
+            self._stop.wait(1)
 
     def _idle(self) -> None:
         if self._store_problem or self._assignment.failure:

@@ -62,6 +62,7 @@ class PartitionTasks:
         self.fetch: Callable[[str, int, bool], None] = lambda topic, partition, on: None  # switches fetching on or off
         self.seek: Callable[[str, int, int], Awaitable[None]]  # delivers from an offset on, also once more
         self.assigned: set[int] = set()
+        self.breaks = 0  # of connections to Kafka
         self.started = False  # whether there was an assignment of partitions (or of none)
         self._settings = settings
         self._outboxes = outboxes
@@ -70,7 +71,7 @@ class PartitionTasks:
         self._new: Callable[[int, Outbox], PartitionTask] = lambda partition, outbox: PartitionTask(
             partition, cluster, processor, outbox, logs, wait_s, failed, self._room,
             lambda topic: self._processed(topic, partition),
-            lambda topic, offset: self.seek(topic, partition, offset), rate,
+            lambda topic, offset: self.seek(topic, partition, offset), rate, lambda: self.breaks,
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
         self._recovering = asyncio.Semaphore(_RECOVERIES)
@@ -107,6 +108,10 @@ class PartitionTasks:
         task.put(topic, event)
         if task.queued_bytes(topic) > self._share():
             self.fetch(topic, event.partition, False)
+
+    def lost_connection(self) -> None:
+        """Kafka may have other logs when it is back. Called by the thread that reads."""
+        self.breaks += 1
 
     def _task(self, partition: int) -> PartitionTask:
         """Returns the task of a partition, which begins when it is needed first."""
@@ -206,7 +211,7 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
         await app.consumer.seek_wait({faust.types.TP(topic, partition): offset})
 
     tasks.fetch, tasks.seek = fetch, seek
-    group_consumer.use(app, settings.kafka_in_process)
+    group_consumer.use(app, settings.kafka_in_process, lambda: tasks.lost_connection())
 
     def feed(topic: str) -> Callable[[faust.StreamT[Any]], Any]:
         async def agent(stream: Any) -> None:

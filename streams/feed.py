@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from icestream.log_mark import Mark
 from icestream.messages.plausible import ANY_TIME, Times
 
 _EVENT_BYTES = 1_000
@@ -39,9 +40,13 @@ class Feed:
     queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
     queued_bytes: int = 0
     next_offset: int = 0  # offsets below were processed
+    last: Mark | None = None  # the last message that was processed
+    breaks: int = 0  # of connections, up to which the log is known to be the same
+    doubted: bool = False  # whether `last` has to come again before anything is processed
     waits: bool = False  # for messages of the other topic
     moved: asyncio.Event = field(default_factory=asyncio.Event)  # a message was processed, or waits
     deadline_s: float | None = None  # for a message to be processed: until then, the other topic waits
+    low: int = 0  # of the log: Kafka has deleted what was before
     end: int = 0  # of the log
     earlier_end: int = 0  # where it ended when no message had come for a while
     end_asked_s: float = float("-inf")  # when the log was known to end there

@@ -8,7 +8,7 @@ as when Kafka fails at that moment, a partition task notices the gap (streams.pa
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import faust
@@ -25,9 +25,10 @@ Faust waits for 1.5 s and has no setting for it."""
 
 
 class _Thread(AIOKafkaConsumerThread):
-    def __init__(self, consumer: Consumer, in_process: bool, **more: Any) -> None:
+    def __init__(self, consumer: Consumer, in_process: bool, lost_connection: Callable[[], None], **more: Any) -> None:
         super().__init__(consumer, **more)
         self._in_process = in_process
+        self._lost_connection = lost_connection
 
     async def on_start(self) -> None:
         await super().on_start()
@@ -59,6 +60,14 @@ class _Thread(AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         # Read when it starts.
+        client, lost_connection = consumer._client, self._lost_connection
+        on_closed = client._on_connection_closed
+
+        def on_connection_closed(connection: Any, reason: Any) -> None:
+            lost_connection()
+            on_closed(connection, reason)
+
+        client._on_connection_closed = on_connection_closed
         if self._in_process:
             consumer._fetch_max_wait_ms = IN_PROCESS_WAIT_MS
         else:
@@ -66,11 +75,12 @@ class _Thread(AIOKafkaConsumerThread):
         return consumer
 
 
-def use(app: faust.App, in_process: bool) -> None:
-    """Makes an application consume this way; call it before the application starts."""
+def use(app: faust.App, in_process: bool, lost_connection: Callable[[], None]) -> None:
+    """Makes an application consume this way; call it before the application starts. `lost_connection` is called by its
+    thread, before anything comes by another connection."""
 
     class GroupConsumer(Consumer):
         def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-            return _Thread(self, in_process, loop=self.loop, beacon=self.beacon)
+            return _Thread(self, in_process, lost_connection, loop=self.loop, beacon=self.beacon)
 
     app.transport.Consumer = GroupConsumer  # type: ignore[misc]  # of this instance only

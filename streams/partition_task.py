@@ -12,10 +12,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from typing import NoReturn
 
 from confluent_kafka import KafkaException
 
 from icestream.dead_letters import Rate, reason
+from icestream.log_mark import Mark, checksum
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -62,8 +64,9 @@ class PartitionTask:
         processed: Callable[[str], None],
         seek: Callable[[str, int], Awaitable[None]],
         rate: Rate | None = None,
+        breaks: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`rate`: of dead letters; None for any number."""
+        """`rate`: of dead letters; None for any number. `breaks`: how often connections to Kafka broke."""
         self.partition = partition
         self._rate = rate
         self.read_again = 0  # messages, for recovery or because Faust skipped them
@@ -77,7 +80,8 @@ class PartitionTask:
         self._room = room
         self._processed = processed
         self._seek = seek
-        self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
+        self._breaks = breaks
+        self._feeds = {topic: Feed(topic, breaks=breaks()) for topic in (RAW, ACTIVITY)}
         self._unpaused = asyncio.Event()
         self._warned_of_stall = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -142,6 +146,8 @@ class PartitionTask:
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
         state = self._processor.partition(self.partition)
         raw.next_offset, activity.next_offset = max(state.raw_next, raw_committed), state.activity_next
+        for feed, checksum_of_last in ((raw, state.raw_checksum), (activity, state.activity_checksum)):
+            feed.last = Mark(feed.next_offset - 1, checksum_of_last) if checksum_of_last else None
         for work in (
             self._run(raw, self._raw),
             self._run(activity, self._activity),
@@ -176,13 +182,50 @@ class PartitionTask:
     async def _run(self, feed: Feed, process: _Process) -> None:
         while True:
             event = await feed.get(_IDLE_S)
+            if feed.breaks != self._breaks() or (feed.doubted and event is None):
+                await self._doubt(feed)
             if event is None:
-                await self._look_at_end(feed, process)
+                if not feed.doubted:
+                    await self._look_at_end(feed, process)
                 continue
-            await self._run_skipped(feed, event.offset, process)
-            await self._run_one(feed, event, process)
+            self._compare(feed, event)
+            if not feed.doubted:
+                await self._run_skipped(feed, event.offset, process)
+                await self._run_one(feed, event, process)
             feed.queued_bytes -= event.bytes
             self._processed(feed.topic)
+
+    async def _doubt(self, feed: Feed) -> None:
+        """Has the last message come again, before others are processed: the log may have changed when Kafka was away.
+
+        Messages that come before it were fetched before that, and come again after it. Raises RuntimeError.
+        """
+        feed.breaks, feed.doubted = self._breaks(), False
+        if feed.last is None:
+            return
+        asked_s = time.monotonic()
+        while feed.end_asked_s < asked_s:
+            await self._ask_end(feed)
+        if feed.last.offset >= feed.end:
+            self._changed(feed)
+        if feed.last.offset >= feed.low:
+            feed.doubted = True
+            await self._seek(feed.topic, feed.last.offset)
+
+    def _compare(self, feed: Feed, event: Event) -> None:
+        """Ends the doubt when the last message comes again. Raises RuntimeError if another one is in its place."""
+        if feed.last is None or event.offset != feed.last.offset:
+            return
+        if checksum(event.value) != feed.last.checksum:
+            self._changed(feed)
+        feed.doubted = False
+
+    def _changed(self, feed: Feed) -> NoReturn:
+        raise RuntimeError(
+            f"{feed.topic}/{self.partition} ends at {feed.end}, but was processed up to {feed.next_offset}, or has"
+            " another message there: the topic was made anew, or Kafka has lost messages. The next worker begins with"
+            " what is new"
+        )
 
     async def _look_at_end(self, feed: Feed, process: _Process) -> None:
         """Processes what Kafka had at an earlier look, and has not delivered since. Then makes Kafka deliver once more
@@ -227,6 +270,8 @@ class PartitionTask:
             await self._check_log(feed, event.arrived_s)
         delivery = self._outbox.sent() if again else await process(event)
         feed.deadline_s = None
+        if not again:
+            feed.last = Mark(event.offset, checksum(event.value))
         feed.skip_to(event.offset + 1)
         feed.unacknowledged.append((event, delivery))
         feed.sent.set()
@@ -240,10 +285,7 @@ class PartitionTask:
         while feed.end_asked_s < since_s:
             await self._ask_end(feed)
         if feed.end < feed.next_offset:
-            raise RuntimeError(
-                f"{feed.topic}/{self.partition} ends at {feed.end}, but was processed up to {feed.next_offset}: it was"
-                " deleted and created again, or Kafka has lost messages. The next worker begins with what is new"
-            )
+            self._changed(feed)
 
     async def _ack(self, feed: Feed) -> None:
         while True:
@@ -264,7 +306,7 @@ class PartitionTask:
         await self._await_activity(event, raw)
         await self._unpaused.wait()
         try:
-            outputs = self._processor.raw_columns(raw, self._message_id(RAW, event.offset))
+            outputs = self._processor.raw_columns(raw, self._message_id(RAW, event))
         except Exception as error:  # a bug must not stop the partition for good
             # It may hold announcements that were not sent.
             self._processor.partition(self.partition).announcer.forget()
@@ -282,7 +324,7 @@ class PartitionTask:
         )
         await self._unpaused.wait()
         try:
-            outputs = self._processor.activity_columns(activity, self._message_id(ACTIVITY, event.offset))
+            outputs = self._processor.activity_columns(activity, self._message_id(ACTIVITY, event))
         except Exception as error:
             return self._dead(ACTIVITY, event, "process", error)
         return self._outbox.send(outputs)
@@ -344,7 +386,7 @@ class PartitionTask:
             await asyncio.sleep(_ASK_AGAIN_S)
             return
         feed.skip_to(log_end.low)  # Kafka has deleted what is before it
-        feed.end, feed.end_asked_s = log_end.high, asked_s
+        feed.low, feed.end, feed.end_asked_s = log_end.low, log_end.high, asked_s
 
-    def _message_id(self, topic: str, offset: int) -> MessageId:
-        return MessageId(self._cluster, topic, self.partition, offset)
+    def _message_id(self, topic: str, event: Event) -> MessageId:
+        return MessageId(self._cluster, topic, self.partition, event.offset, checksum(event.value))

@@ -1,6 +1,6 @@
 """How far a partition was processed: what outputs carry in a header, for recovery."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -15,15 +15,23 @@ class Position:
     """The raw message to process next."""
     activity_next: int = 0
     """The activity message to process next."""
+    raw_checksum: int = 0
+    """Of the raw message before the next one, see icestream/log_mark.py; 0: not known."""
+    activity_checksum: int = 0
+    """Of the activity message before the next one."""
+
+    def is_before(self, other: "Position") -> bool:
+        """Whether no more was processed of either topic than at another position."""
+        return self.raw_next <= other.raw_next and self.activity_next <= other.activity_next
 
     def encode(self) -> bytes:
-        """Returns the four offsets as decimal numbers, separated by spaces."""
-        return f"{self.raw_from} {self.activity_from} {self.raw_next} {self.activity_next}".encode()
+        """Returns the fields as decimal numbers, separated by spaces."""
+        return " ".join(map(str, astuple(self))).encode()
 
     @classmethod
     def parse(cls, header: bytes | str | None) -> "Position":
         """Reads what `encode` wrote. Raises ValueError."""
-        offsets = [int(text) for text in (header or b"").split()]
-        if len(offsets) != 4:
-            raise ValueError(f"a position has 4 offsets, got {len(offsets)}")
-        return cls(*offsets)
+        numbers = [int(text) for text in (header or b"").split()]
+        if len(numbers) != len(fields(cls)):
+            raise ValueError(f"a position has {len(fields(cls))} numbers, got {len(numbers)}")
+        return cls(*numbers)

@@ -137,7 +137,7 @@ class Processor:
         """As `raw`, for a decoded message."""
         started = time.perf_counter()
         state = self.partition(message_id.partition)
-        state.raw_next = max(state.raw_next, message_id.offset + 1)
+        state.processed(RAW, message_id.offset, message_id.checksum)
         key = raw.host_id.encode()
         state.notice_run(raw)
         if not state.note(raw.id, RAW):
@@ -155,7 +155,7 @@ class Processor:
         """As `activity`, for a decoded message."""
         started = time.perf_counter()
         state = self.partition(message_id.partition)
-        state.activity_next = max(state.activity_next, message_id.offset + 1)
+        state.processed(ACTIVITY, message_id.offset, message_id.checksum)
         key = activity.host_id.encode()
         if activity.id.collector.startswith(GATEWAY):  # spans, which concern sinks only; each batch is a run of its own
             return Outputs(key, position=state.position())

@@ -18,12 +18,15 @@ There are two limits:
 import contextlib
 import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from icestream.kafka import committed_positions
+from icestream.log_mark import checksum
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import parse
 from icestream.messages.message_id import MessageId
@@ -33,7 +36,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
-from streams.log_reader import committed_in_log, log_consumer, log_range, read_range
+from streams.log_reader import committed_in_log, log_consumer, log_range, read_range, read_with
 from streams.outbox import POSITION_HEADER
 from streams.position import Position
 from streams.process import Processor
@@ -125,19 +128,22 @@ def read(
         (raw_low, raw_end), (activity_low, activity_end) = (
             log_range(reader, topic, partition) for topic in (RAW, ACTIVITY)
         )
-    all_entries = []
-    for message in read_range(settings, SAMPLES, partition, end - TAIL, end):
-        on_message()
-        if entry := log_entry(message, cluster):
-            all_entries.append(entry)
-    entries = entries_of_present_logs(all_entries, raw_end, activity_end)
+        raw_committed = committed_in_log(positions[0].offset, raw_low, raw_end)
+        activity_committed = committed_in_log(positions[1].offset, activity_low, activity_end)
+        all_entries = []
+        for message in read_range(settings, SAMPLES, partition, end - TAIL, end):
+            on_message()
+            if entry := log_entry(message, cluster):
+                all_entries.append(entry)
+        entries = entries_of_present_logs(all_entries, partial(_checksum_at, reader, partition))
     if len(entries) < len(all_entries):
         _logger.warning(
-            "partition %d: a topic was deleted and created again; what was processed before that is not recovered",
-            partition,
-        )
-    raw_committed = committed_in_log(positions[0].offset, raw_low, raw_end)
-    activity_committed = committed_in_log(positions[1].offset, activity_low, activity_end)
+            "partition %d: a topic was made anew, or Kafka has lost messages: goes on after the last message that was"
+            " processed, and that Kafka still has", partition,
+        )  # fmt: skip
+        position = entries[-1].position if entries else Position()
+        raw_committed = min(raw_committed, position.raw_next)
+        activity_committed = min(activity_committed, position.activity_next)
     plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
     raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
     activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)
@@ -146,20 +152,44 @@ def read(
     )
 
 
-def entries_of_present_logs(entries: list[LogEntry], raw_end: int, activity_end: int) -> list[LogEntry]:
-    """Returns the entries whose positions are offsets of the logs as they are now, which end there.
+def entries_of_present_logs(entries: list[LogEntry], checksum_at: Callable[[str, int], int | None]) -> list[LogEntry]:
+    """Returns the entries whose positions are of the logs as they are now.
 
-    Offsets begin again if a topic is deleted and created again. A position that lies behind the end of its log, or
-    behind a later position, is of the deleted topic. It must not count: messages of the new topic would seem to be
-    processed.
+    Offsets are given to other messages if a topic is made anew, or Kafka has lost its last messages. What was processed
+    of those must not count: new messages would seem to be processed. So the last messages before a position must be
+    those that were processed. `checksum_at`: of the message at an offset of a topic; -1: there is none; None: it was
+    there, and Kafka has deleted it because of its age.
     """
-    present = []
-    for entry in reversed(entries):
-        if entry.position.raw_next > raw_end or entry.position.activity_next > activity_end:
+
+    def is_absent(entry: LogEntry) -> bool:
+        position = entry.position
+        for topic, following, expected in (
+            (RAW, position.raw_next, position.raw_checksum),
+            (ACTIVITY, position.activity_next, position.activity_checksum),
+        ):
+            found = checksum_at(topic, following - 1) if following else None
+            if found is not None and (found < 0 or found != (expected or found)):
+                return True
+        return False
+
+    end, back = len(entries), 1  # `end`: before the first entry that is absent, as far as it is known
+    while end > 0 and is_absent(entries[end - 1]):
+        end, back = end - back, 2 * back
+    if end < len(entries):
+        end = bisect_left(entries, True, max(end, 0), key=is_absent)
+    present: list[LogEntry] = []
+    for entry in reversed(entries[:end]):
+        if present and not entry.position.is_before(present[-1].position):  # of a log before a change
             break
-        raw_end, activity_end = entry.position.raw_next, entry.position.activity_next
         present.append(entry)
     return present[::-1]
+
+
+def _checksum_at(reader: Consumer, partition: int, topic: str, offset: int) -> int | None:
+    low, _ = log_range(reader, topic, partition)
+    if offset < low:
+        return None
+    return next((checksum(message.value()) for message in read_with(reader, topic, partition, offset, offset + 1)), -1)
 
 
 def make_plan(
@@ -225,7 +255,9 @@ class Rebuilding:
 
     def add(self, message: InputMessage) -> tuple[bytes, list[bytes]]:
         """Processes a message; returns its key, and the announcements that may be missing on icestream.stacks."""
-        message_id = MessageId(self._cluster, message.topic, self._partition, message.offset)
+        message_id = MessageId(
+            self._cluster, message.topic, self._partition, message.offset, checksum(message.value)
+        )  # fmt: skip
         if message.topic == RAW and message.offset >= self._plan.raw_committed and not self._announcing:
             self._announcing = True
             self._state.announcer.forget()

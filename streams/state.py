@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from icestream.byte_cache import ByteCache
 from icestream.messages.raw import RawColumns
-from icestream.topics import RAW
+from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId
 from streams import metrics
 from streams.announcer import Announcer
@@ -50,6 +50,8 @@ class PartitionState:
     retention: StacksRetention = field(default_factory=StacksRetention)  # of announcements
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
+    raw_checksum: int = 0  # of the message before
+    activity_checksum: int = 0
     warned_of_many_intervals: bool = False  # in the log
 
     def __post_init__(self) -> None:
@@ -112,7 +114,16 @@ class PartitionState:
             self.activity_next if activity_from is None else activity_from,
             self.raw_next,
             self.activity_next,
+            self.raw_checksum,
+            self.activity_checksum,
         )
+
+    def processed(self, topic: str, offset: int, checksum: int) -> None:
+        """Notes a message as processed."""
+        if topic == RAW and offset >= self.raw_next:
+            self.raw_next, self.raw_checksum = offset + 1, checksum
+        elif topic == ACTIVITY and offset >= self.activity_next:
+            self.activity_next, self.activity_checksum = offset + 1, checksum
 
 
 def _run_size(key: tuple[str, int], run: Run) -> int:

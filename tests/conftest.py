@@ -29,6 +29,7 @@ from standalone.supervisor import local_kafka as kafka_process
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 from tests import quick_groups, unwind_tables
+from tests.changed_kafka import Changing
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
@@ -235,6 +236,15 @@ def apache_kafka(local_kafka: LocalKafka) -> KafkaSettings:
     delete_groups(settings)
     create(settings, partitions=PARTITIONS, replication=1)
     return settings
+
+
+@pytest.fixture
+def changing_kafka(kafka_in_id: None, kafka_jars: None, tmp_path: Path) -> Iterator[Changing]:
+    """An Apache Kafka of its own with all topics, whose logs the test changes."""
+    running = Changing(tmp_path / "kafka")
+    yield running
+    close_clients()
+    running.close()
 
 
 @pytest.fixture(params=["in_process_broker", pytest.param("apache_kafka", marks=pytest.mark.kafka)])

@@ -1,6 +1,6 @@
 """Where a message lies in Kafka."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from icestream.v1.common_pb2 import BatchId, Source
 
@@ -13,6 +13,8 @@ class MessageId:
     topic: str
     partition: int
     offset: int
+    checksum: int = field(default=0, compare=False)
+    """See icestream/log_mark.py; 0: not known."""
 
     def source(self, batch: BatchId) -> Source:
         """Returns the `Source` of outputs that are made of this message, which holds `batch`."""

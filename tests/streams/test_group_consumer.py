@@ -39,6 +39,9 @@ class Fetched:
     async def assign(self, partitions: set[int]) -> None:
         """Takes any."""
 
+    def lost_connection(self) -> None:
+        """Nothing is processed."""
+
     async def until_all(self) -> None:
         """Waits for the last message of both topics, and forgets the messages."""
         async with asyncio.timeout(PATIENCE_S):

@@ -37,7 +37,7 @@ def transactions(settings: KafkaSettings) -> list[list[bytes]]:
 def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_along(broker: KafkaSettings) -> None:
     async def run() -> None:
         outbox = Outbox(broker, 2, {})
-        outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4))
+        outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4, 5, 6))
         await asyncio.wait_for(outbox.send(outputs), PATIENCE_S)
         outbox.close()
 
@@ -46,7 +46,7 @@ def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_al
     reader.assign([TopicPartition(SAMPLES, 2, 0)])
     messages = [reader.poll(PATIENCE_S) for _ in range(2)]
     assert [m.value() for m in messages if m] == [b"one", b"two"]
-    assert [m.headers() for m in messages if m] == [[("icestream.position", b"1 2 3 4")]] * 2
+    assert [m.headers() for m in messages if m] == [[("icestream.position", b"1 2 3 4 5 6")]] * 2
     reader.close()
     assert visible(broker, STACKS) == [b"stack"]
 

@@ -268,13 +268,36 @@ def test_what_is_ahead_after_kafka_lost_messages_is_what_comes_and_in_a_topic_ma
     assert log_reader.committed_in_log(offset, low, high) == expected
 
 
-def test_positions_of_a_topic_that_was_deleted_and_made_anew_do_not_count() -> None:
+def test_positions_of_a_topic_that_was_made_anew_or_has_lost_its_tail_do_not_count() -> None:
     offsets = [(1, 0), (7, 3), (9, 4), (2, 4), (2, 5), (3, 5)]
     entries = [
         recovery.LogEntry(Source(offset=raw_next - 1), Position(raw_next=raw_next, activity_next=activity_next))
         for raw_next, activity_next in offsets
     ]
-    assert recovery.entries_of_present_logs(entries[:3], 9, 4) == entries[:3]
-    assert recovery.entries_of_present_logs(entries, 4, 5) == entries[3:]
-    for ends in ((2, 5), (3, 4), (0, 0)):
-        assert recovery.entries_of_present_logs(entries, *ends) == []
+
+    def present(entries: list[recovery.LogEntry], *ends: int) -> list[recovery.LogEntry]:
+        of = dict(zip((RAW, ACTIVITY), ends, strict=True))
+        return recovery.entries_of_present_logs(entries, lambda topic, offset: 1 if offset < of[topic] else -1)
+
+    assert present(entries[:3], 9, 4) == entries[:3]
+    assert present(entries, 4, 5) == entries[3:]
+    assert present(entries, 2, 5) == entries[3:5]
+    assert present(entries, 3, 4) == entries[3:4]
+    assert present(entries, 0, 0) == []
+    assert present([], 0, 0) == []
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 5, 30, 31, 99, 100])
+def test_processing_goes_on_after_the_last_message_that_kafka_still_has_as_it_was(kept: int) -> None:
+    """Whatever came in place of the others: as many as there were, and more."""
+    entries = [
+        recovery.LogEntry(
+            Source(offset=i), Position(raw_next=i + 1, activity_next=i // 3, raw_checksum=i + 1, activity_checksum=7)
+        )
+        for i in range(100)
+    ]
+
+    def checksum_at(topic: str, offset: int) -> int:
+        return 7 if topic == ACTIVITY else offset + 1 if offset < kept else 1000
+
+    assert recovery.entries_of_present_logs(entries, checksum_at) == entries[:kept]

@@ -48,8 +48,12 @@ class Worker:
         self.settings = settings
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        self._sender = kafka.producer(settings)
         self._logs = 0
+        self.connect_again()
+
+    def connect_again(self) -> None:
+        """Kafka refuses what comes from a producer whose last messages it has lost."""
+        self._sender = kafka.producer(self.settings)
 
     def start(self, queued_bytes: int = QUEUED_BYTES, change: str = "pass", **environ: str) -> None:
         """`change`: statements that run before the worker."""

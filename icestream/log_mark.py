@@ -1,0 +1,42 @@
+"""Whether the log of a partition is still the one that a consumer has read.
+
+An offset alone does not identify a message. Offsets begin again when a topic is deleted and made anew. They are given
+to other messages when Kafka has lost the end of a log, or was put back to an old copy. So whoever remembers an offset
+remembers a mark of the last message before it as well, and looks whether Kafka still has that message there.
+"""
+
+import re
+import zlib
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+_LOOKED_AT_BYTES = 4096
+"""Our messages begin with their batch ID, so this much of them is enough, and takes no time worth mentioning."""
+
+
+class Mark(NamedTuple):
+    """What is remembered of a message."""
+
+    offset: int
+    checksum: int
+
+    @classmethod
+    def of(cls, message: Message) -> "Mark":
+        """Returns the mark of a consumed message."""
+        return cls(message.offset() or 0, checksum(message.value()))
+
+    @classmethod
+    def parse(cls, text: str) -> "Mark | None":
+        """Reads what `str` wrote; None for anything else."""
+        match = re.fullmatch(r"(\d{1,19}):([0-9a-f]{8})", text)
+        return cls(int(match[1]), int(match[2], 16)) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.offset}:{self.checksum:08x}"
+
+
+def checksum(value: bytes | None, before: int = 0) -> int:
+    """Returns 32 bits that tell a message from others. `before`: the checksum of the messages before it."""
+    value = value or b""
+    return zlib.crc32(value[:_LOOKED_AT_BYTES], before ^ len(value))

@@ -1,0 +1,84 @@
+"""Changes the logs of a Kafka behind the backs of its clients, as crashes, mistakes and backups do."""
+
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from icestream.commands.topics import create
+from icestream.settings import KafkaSettings
+from standalone.supervisor.child_process import terminate
+from standalone.supervisor.in_process_broker import PARTITIONS
+from standalone.supervisor.local_kafka import LocalKafka
+from tests.ports import free_port
+
+
+def make_anew(settings: KafkaSettings, *topics: str) -> None:
+    """Deletes topics and makes them again, empty."""
+    from tests.conftest import delete_topics  # which imports this file
+
+    delete_topics(settings, topics)
+    create(settings, partitions=PARTITIONS, replication=1)
+
+
+class Changing(LocalKafka):
+    """An Apache Kafka whose logs are changed while it is stopped."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(data, port=free_port())
+        self._data = data
+        self.start()
+        create(self.settings(), partitions=PARTITIONS, replication=1)
+
+    @contextmanager
+    def stopped(self) -> Iterator[Path]:
+        """Stops it in an orderly way, so that its folder has all that it has acknowledged; starts it again."""
+        assert self.process is not None
+        terminate(self.process, 30)
+        yield self._data
+        self.start()
+
+
+def lose_tail(data: Path, topic: str, partition: int, offset: int) -> None:
+    """Takes the messages from `offset` on away from a stopped Kafka, as a crash of its machine may."""
+    folder = data / "log" / f"{topic}-{partition}"
+    for segment in sorted(folder.glob("*.log")):
+        if int(segment.stem) >= offset:
+            for file in folder.glob(f"{segment.stem}.*"):
+                file.unlink()
+        else:
+            _cut(segment, offset)
+            for index in folder.glob(f"{segment.stem}.*index"):
+                index.unlink()
+    for snapshot in folder.glob("*.snapshot"):
+        snapshot.unlink()
+    (data / "log" / ".kafka_cleanshutdown").unlink(missing_ok=True)  # so that it looks at its logs
+
+
+def _cut(segment: Path, offset: int) -> None:
+    """Cuts a segment before the batch that has a message of this offset or a later one.
+
+    A batch begins with its first offset (8 bytes) and the length of what follows (4 bytes); its last offset, relative
+    to the first one, is at byte 23: https://kafka.apache.org/documentation/#recordbatch
+    """
+    content = segment.read_bytes()
+    at = 0
+    while at < len(content):
+        first, length = struct.unpack_from(">qi", content, at)
+        (last,) = struct.unpack_from(">i", content, at + 23)
+        if first + last >= offset:
+            break
+        at += 12 + length
+    segment.write_bytes(content[:at])
+
+
+def copy(data: Path, aside: Path) -> None:
+    """Copies the folder of a stopped Kafka."""
+    shutil.copytree(data / "log", aside)
+
+
+def put_back(data: Path, aside: Path) -> None:
+    """Puts the folder of a stopped Kafka back to a copy."""
+    shutil.rmtree(data / "log")
+    shutil.copytree(aside, data / "log")

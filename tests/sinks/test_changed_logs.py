@@ -1,0 +1,121 @@
+"""Sinks whose topics are made anew, lose their last messages, or are put back to an old copy: nothing is skipped."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from prometheus_client import REGISTRY
+
+from icestream.settings import KafkaSettings
+from icestream.topics import SAMPLES
+from tests.changed_kafka import Changing, copy, lose_tail, make_anew, put_back
+from tests.sinks.running import Recording, committed, running, send
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+def values(name: str, count: int) -> list[bytes]:
+    return [f"{name} {number}".encode() for number in range(count)]
+
+
+def written(sink: Recording) -> list[bytes]:
+    return [message for one in sink.written for message in one.messages]
+
+
+def changed() -> float:
+    labels = {"sink": "recording", "topic": SAMPLES}
+    return REGISTRY.get_sample_value("icestream_sinks_logs_changed_total", labels) or 0.0
+
+
+def is_committed(settings: KafkaSettings, count: int) -> bool:
+    try:
+        return committed(settings, SAMPLES, group="recording") == count
+    except KafkaException:  # Kafka has just started
+        return False
+
+
+@contextmanager
+def stored(settings: KafkaSettings, count: int, sink: Recording | None = None) -> Iterator[Recording]:
+    """Runs a sink until it has committed `count` messages."""
+    sink = sink or Recording()
+    with running(settings, sink):
+        wait_until(lambda: is_committed(settings, count), lambda: written(sink))
+        yield sink
+
+
+# What the log has after the change: fewer messages than it had, as many, and more.
+@pytest.mark.parametrize("more", [*(pytest.param(more, marks=pytest.mark.soak) for more in (2, 5)), 9])
+@pytest.mark.parametrize("runs", [False, True])
+def test_messages_after_a_lost_tail_are_all_read(changing_kafka: Changing, more: int, runs: bool) -> None:
+    settings, before = changing_kafka.settings(), changed()
+    send(settings, SAMPLES, *values("kept", 3))
+    sink = Recording()
+
+    def change() -> None:
+        with changing_kafka.stopped() as data:
+            lose_tail(data, SAMPLES, 0, 5)
+        send(settings, SAMPLES, *values("new", more))
+
+    with stored(settings, 3, sink):
+        send(settings, SAMPLES, *values("lost", 5))
+        wait_until(lambda: is_committed(settings, 8), lambda: written(sink))
+        if runs:
+            change()
+            wait_until(lambda: set(values("new", more)) <= set(written(sink)), lambda: written(sink))
+    if not runs:
+        change()
+        with running(settings, sink):
+            wait_until(lambda: set(values("new", more)) <= set(written(sink)), lambda: written(sink))
+    assert written(sink).count(b"kept 0") <= 2
+    assert changed() > before
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_topic_made_anew_is_read_from_its_beginning(changing_kafka: Changing, runs: bool) -> None:
+    settings = changing_kafka.settings()
+    send(settings, SAMPLES, *values("old", 5))
+    sink = Recording()
+
+    def change() -> None:
+        make_anew(settings, SAMPLES)
+        send(settings, SAMPLES, *values("new", 9))
+
+    with stored(settings, 5, sink):
+        if runs:
+            change()
+            wait_until(lambda: set(values("new", 9)) <= set(written(sink)), lambda: written(sink))
+    if not runs:
+        change()
+        with running(settings, sink):
+            wait_until(lambda: set(values("new", 9)) <= set(written(sink)), lambda: written(sink))
+
+
+def test_a_sink_that_runs_reads_an_old_copy_of_kafka(changing_kafka: Changing, tmp_path: Path) -> None:
+    settings, sink = changing_kafka.settings(), Recording()
+    send(settings, SAMPLES, *values("kept", 3))
+    with stored(settings, 3, sink):
+        with changing_kafka.stopped() as data:
+            copy(data, tmp_path / "copy")
+        send(settings, SAMPLES, *values("lost", 5))
+        wait_until(lambda: is_committed(settings, 8), lambda: written(sink))
+        with changing_kafka.stopped() as data:
+            put_back(data, tmp_path / "copy")
+        send(settings, SAMPLES, *values("new", 9))
+        wait_until(lambda: set(values("new", 9)) <= set(written(sink)), lambda: written(sink))
+
+
+def test_a_restart_of_kafka_changes_nothing(changing_kafka: Changing) -> None:
+    settings, sink, before = changing_kafka.settings(), Recording(), changed()
+    send(settings, SAMPLES, *values("first", 5))
+    with stored(settings, 5, sink):
+        with changing_kafka.stopped():
+            pass
+        send(settings, SAMPLES, *values("second", 5))
+        wait_until(lambda: len(written(sink)) == 10, lambda: written(sink))
+    with running(settings, sink):
+        send(settings, SAMPLES, *values("third", 5))
+        wait_until(lambda: len(written(sink)) == 15, lambda: written(sink))
+    assert changed() == before
