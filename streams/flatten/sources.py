@@ -7,13 +7,15 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from icestream.v1.common_pb2 import Source
 
 _KAFKA_S = 10.0
+_REMEMBERED = 1000
 
 
 class Sources:
     """The highest offset and part that was read of each source topic and partition, by partition of icestream.samples.
 
-    Outputs of a source ascend, so one that is not above the highest comes again; unless its topic was deleted and made
-    anew, so that its offsets begin again at 0. Then the topic ends before the highest offset.
+    Outputs of a source ascend, so one that is not above the highest comes again; unless its topic was made anew, or
+    Kafka has lost its last messages, so that their offsets were given to others. Then it is of another batch than the
+    one that had this offset, as far as that is remembered, or the topic ends before the highest offset.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -21,6 +23,8 @@ class Sources:
         self._cluster: str | None = None
         self._answers = True
         self._highest: dict[int, dict[str, tuple[int, int]]] = {}
+        self._batches: dict[tuple[int, str], dict[tuple[int, int], bytes]] = {}
+        """The batches of the latest outputs of each source, by offset and part."""
         self._ends: dict[tuple[str, int], int] = {}
 
     def ask_again(self) -> None:
@@ -33,9 +37,16 @@ class Sources:
         highest = self._highest.setdefault(partition, {})
         origin, output = f"{source.cluster}/{source.topic}/{source.partition}", (source.offset, source.part)
         known = highest.get(origin, (-1, 0))
-        if output <= known and not self._ends_before(source, known[0]):
-            return False
+        batches, batch = self._batches.setdefault((partition, origin), {}), source.batch.SerializeToString()
+        if output <= known:
+            had = batches.get(output)
+            if had == batch or (had is None and not self._ends_before(source, known[0])):
+                return False
+            batches.clear()
         highest[origin] = output
+        batches[output] = batch
+        if len(batches) > _REMEMBERED:
+            del batches[next(iter(batches))]
         return True
 
     def metadata(self, partition: int) -> str:
@@ -45,6 +56,7 @@ class Sources:
     def load(self, partition: int, metadata: str | None) -> None:
         """Takes what was committed."""
         stored = json.loads(metadata) if metadata else {}
+        self._batches = {key: batches for key, batches in self._batches.items() if key[0] != partition}
         self._highest[partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
 
     def _ends_before(self, source: Source, offset: int) -> bool:
