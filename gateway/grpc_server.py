@@ -20,7 +20,10 @@ from gateway.publisher import Publisher
 from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
 from gateway.tls import Tls
-from icestream.http_server import ServerError
+from icestream.descriptors import raise_limit
+from icestream.head_deadline import HEAD_S
+from icestream.http_server import DESCRIPTORS, ServerError
+from icestream.room import Room
 
 PROFILES = "opentelemetry.proto.collector.profiles.v1development.ProfilesService"
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
@@ -78,6 +81,8 @@ async def _start(
     options = [
         ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
+        ("grpc.server_handshake_timeout_ms", int(HEAD_S * 1000)),
+        ("grpc.max_allowed_incoming_connections", raise_limit(DESCRIPTORS) // 4),  # HTTP takes at most half
         # Of a connection. Those beyond `gateway_max_requests` are refused at once; what is still beyond waits.
         ("grpc.max_concurrent_streams", 4 * settings.gateway_max_requests + 16),
     ]
@@ -121,6 +126,7 @@ class _Calls:
     def __init__(self, most: int, body_s: float) -> None:
         """`body_s`: within which the message of a call must have come."""
         self._free = most
+        self._coming = Room(most)  # each may take the memory of a message
         self._body_s = body_s
         self._works: set[asyncio.Future[Message]] = set()
 
@@ -145,7 +151,7 @@ class _Calls:
         started, status = time.perf_counter(), "UNKNOWN"
         try:
             check(context)
-            answer = await self._take(route, take, requests)
+            answer = await self._take(route, take, requests, context.peer().rpartition(":")[0])
             status = "OK"
             return answer
         except Refused as error:
@@ -161,16 +167,12 @@ class _Calls:
             metrics.REQUESTS.labels(route, status).inc()
             metrics.SECONDS.labels(route).observe(time.perf_counter() - started)
 
-    async def _take(self, route: str, take: Take, requests: AsyncIterator[bytes]) -> Message:
+    async def _take(self, route: str, take: Take, requests: AsyncIterator[bytes], peer: str) -> Message:
+        request = await self._receive(requests, peer)
         # gRPC's own limit answers RESOURCE_EXHAUSTED, after which senders drop what they have.
         if self._free <= 0:
             raise unavailable("too many requests at the same time", "busy")
         self._count(1)
-        try:
-            request = await self._receive(requests)
-        except BaseException:
-            self._count(-1)
-            raise
         metrics.BODY_BYTES.labels(route).inc(len(request))
         # Where the sender gives up, its thread goes on: until that ends, the call and its memory count.
         work = asyncio.ensure_future(take(request))
@@ -178,14 +180,19 @@ class _Calls:
         work.add_done_callback(self._ended)
         return await asyncio.shield(work)
 
-    async def _receive(self, requests: AsyncIterator[bytes]) -> bytes:
+    async def _receive(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
+        timeout = asyncio.timeout(self._body_s)
         try:
-            async with asyncio.timeout(self._body_s):
+            async with timeout:
+                self._coming.enter(timeout, peer, lambda: timeout.reschedule(0))
                 return await anext(requests)
         except StopAsyncIteration:
             raise Refused(400, "bad_body", "no message came") from None
         except TimeoutError:
-            raise unavailable(f"the message did not come within {self._body_s:g} s") from None
+            message = f"the message did not come within {self._body_s:g} s, or sooner, as many others wait for theirs"
+            raise unavailable(message) from None
+        finally:
+            self._coming.exit(timeout)
 
     async def end(self) -> None:
         """Waits for what senders have given up."""

@@ -10,10 +10,17 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
+from icestream.descriptors import raise_limit
+from icestream.head_deadline import HeadDeadline
+from icestream.room import Room
+
 _GRACE_S = 5
 _KEEP_ALIVE_S = 75
 """Longer than the pauses of who sends regularly, as exporters of spans do every 5 s: otherwise they would often send
 into a connection that is being closed."""
+
+DESCRIPTORS = 16_384
+"""That are asked for. Half of those that a process gets may be connections without a request."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +35,13 @@ class Server:
     def __init__(self, app: FastAPI, listen: str, tls: ssl.SSLContext | None = None) -> None:
         build_routes(app)
         self._socket = _listen(listen)
+
+        class Connection(HeadDeadline):
+            room = Room(min(raise_limit(DESCRIPTORS), DESCRIPTORS) // 2)
+
         config = uvicorn.Config(
             app,
+            http=Connection,
             log_config=None,
             access_log=False,
             timeout_keep_alive=_KEEP_ALIVE_S,

@@ -7,13 +7,13 @@ others.
 """
 
 import os
-import resource
 import threading
 import time
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 from collector.processes.process import effective_user_of
+from icestream.descriptors import raise_limit
 
 MAX_HELD = 256
 KEEP_S = 300.0
@@ -33,7 +33,7 @@ class HeldFiles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()  # the one that was seen first comes first
-        raise_limit()
+        raise_limit(_DESCRIPTORS)
 
     def keep(self, key: str, descriptor: int, pid: int) -> None:
         """Takes over the descriptor of a file that a process has mapped; it is closed at once if there is no room."""
@@ -99,14 +99,6 @@ class HeldFiles:
         loser = most if count > counts[user] + 1 else user
         key, oldest = next(((key, held) for key, held in self._held.items() if held.user == loser), (None, None))
         return key if oldest is not None and (loser != user or now - oldest.seen >= _FRESH_S) else None
-
-
-def raise_limit() -> None:
-    """Lets this process have more descriptors open, as far as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _close(descriptors: list[int]) -> None:

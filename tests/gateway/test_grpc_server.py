@@ -1,10 +1,12 @@
 """OTLP/gRPC with a real client."""
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -153,6 +155,13 @@ def test_beyond_the_limit_of_requests_the_sender_shall_try_again(monkeypatch: py
         ]  # fmt: skip
 
 
+class NoContext:
+    """Of a call without a connection."""
+
+    def peer(self) -> str:
+        return ""
+
+
 def test_a_sender_that_gives_up_is_counted_as_that() -> None:
     def cancelled() -> float:
         labels = {"route": "given.up/Export", "status": "CANCELLED"}
@@ -169,7 +178,7 @@ def test_a_sender_that_gives_up_is_counted_as_that() -> None:
             yield b""
 
         def export() -> Coroutine[Any, Any, Message]:
-            return calls._export("given.up/Export", waits, requests(), None, lambda _: None)  # type: ignore[arg-type]
+            return calls._export("given.up/Export", waits, requests(), NoContext(), lambda _: None)  # type: ignore[arg-type]
 
         call = asyncio.create_task(export())
         await asyncio.sleep(0.01)
@@ -200,6 +209,34 @@ def test_a_call_whose_message_does_not_come_keeps_no_place(settings: GatewaySett
         ends.set()
         none = channel.stream_unary(f"/{TRACES}/Export").future(iter(()), timeout=PATIENCE_S)
         assert none.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_calls_whose_messages_do_not_come_shut_out_nobody(settings: GatewaySettings) -> None:
+    ends = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        ends.wait(PATIENCE_S)
+        yield from ()
+
+    for channel in serve(replace(settings, gateway_max_requests=8)):
+        export = channel.stream_unary(f"/{TRACES}/Export")
+        calls = [export.future(nothing(), timeout=PATIENCE_S) for _ in range(30)]
+        wait_until(partial(lambda calls: sum(call.done() for call in calls) == 30 - 8, calls))
+        assert {call.code() for call in calls if call.done()} == {grpc.StatusCode.UNAVAILABLE}
+        for _ in range(3):
+            ProfilesServiceStub(channel).Export(request_of(4), timeout=PATIENCE_S)  # type: ignore[no-untyped-call]
+        ends.set()
+
+
+def test_a_connection_that_says_nothing_is_given_up(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.grpc_server.HEAD_S", 0.3)
+    publisher = Publisher(settings)
+    server = GrpcServer(settings, publisher, Intake(settings, publisher))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S / 2) as connection:
+        while connection.recv(1000):  # the server's settings
+            pass
+    server.close()
+    publisher.close()
 
 
 def test_calls_that_time_out_leave_no_memory_taken(in_process_broker: KafkaSettings) -> None:

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import metrics
 from api.errors import ApiError
 from api.http.error_handlers import PYROSCOPE, error_response
+from icestream.room import Room
 
 _MAX_WAIT_S = 10.0
 _BODY_S = 10.0
@@ -15,6 +16,8 @@ _MAX_BODY = 2 * 2**20
 """Bytes of a body that are read before it is the request's turn: no route takes more."""
 _MAX_BODIES = 64 * 2**20
 """Bytes of all bodies that are still to come completely."""
+_MOST_COMING = 256
+"""Bodies that may be on their way; if there are more, one of them is given up (icestream.room)."""
 _STALL_S = 1.0
 """A client that takes nothing for this long stalls."""
 _MAX_STALL_S = 120.0
@@ -37,18 +40,24 @@ class LimitQueries:
         self._max_waiting = waiting
         self._stalled = 0
         self._body_bytes = 0
+        self._coming = Room(_MOST_COMING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(_QUERIES):
             await self._app(scope, receive, send)
             return
+        timeout = asyncio.timeout(_BODY_S)
         try:
-            async with asyncio.timeout(_BODY_S):
+            async with timeout:
+                self._coming.enter(timeout, (scope.get("client") or ("",))[0], lambda: timeout.reschedule(0))
                 body = await self._read_body(receive)
         except TimeoutError:
-            error = ApiError(408, "too_slow", f"the body did not come within {_BODY_S:.0f} s", "", _CLOSE)
+            message = f"the body did not come within {_BODY_S:.0f} s, or sooner, as many others wait for theirs"
+            error = ApiError(408, "too_slow", message, "", _CLOSE)
             await error_response(scope["path"], error)(scope, receive, send)
             return
+        finally:
+            self._coming.exit(timeout)
         if body and body[-1]["type"] == "http.disconnect":
             return
         if body and await self._wait_for_turn():

@@ -1,9 +1,10 @@
 """Senders that are slow, or many."""
 
 import asyncio
-import json
-from typing import Any
+import select
+import socket
 
+import httpx2
 import pytest
 from prometheus_client import REGISTRY
 from starlette.requests import Request
@@ -15,7 +16,9 @@ from gateway.http.body import read_body
 from gateway.http.middleware import LimitRequests
 from gateway.reading_memory import Reading, ReadingMemory
 from gateway.settings import GatewaySettings
-from tests.gateway.served import Gateway, code
+from icestream.settings import KafkaSettings
+from tests.gateway.served import Gateway, code, serve_on_ports
+from tests.waiting import PATIENCE_S, wait_until
 
 POST: Scope = {"type": "http", "method": "POST", "path": "/api/v1/ingest/pprof", "headers": []}
 
@@ -34,38 +37,64 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
     assert (told.status_code, told.body[:2]) == (503, b"\x08\x0e")  # senders of OTLP drop what gets 408
 
 
+async def whole() -> Message:
+    return {"type": "http.request", "body": b""}
+
+
 def test_beyond_the_limit_requests_get_503_and_health_is_answered() -> None:
-    async def ask() -> list[int]:
+    async def ask() -> list[str]:
         free = asyncio.Event()
+        answers: list[str] = []
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["path"] != "/healthz":
+                await receive()
                 await free.wait()
-            await send({"type": "http.response.start", "status": 200})
-
-        limited = LimitRequests(app, running=1)
-        statuses: list[int] = []
-        bodies: list[dict[str, Any]] = []
+            answers.append(scope["path"])
 
         async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-            elif message["body"]:
-                bodies.append(json.loads(message["body"]))
+            raise AssertionError
 
-        first = asyncio.create_task(limited(POST, never, send))
-        await asyncio.sleep(0)
-        await limited(POST, never, send)
-        await limited({**POST, "path": "/push.v1.PusherService/Push"}, never, send)
+        limited = LimitRequests(app, running=1)
+        slow = asyncio.create_task(limited(POST, never, send))  # its body does not come, so it does not count
+        first = asyncio.create_task(limited(POST, whole, send))
+        await asyncio.sleep(0.01)
+        for path in (POST["path"], "/push.v1.PusherService/Push"):
+            with pytest.raises(Refused) as refused:
+                await limited({**POST, "path": path}, whole, send)
+            assert (refused.value.status, refused.value.code) == (503, "busy")
         await limited({**POST, "path": "/healthz"}, never, send)
         free.set()
         await first
-        await limited(POST, never, send)
-        other, push = bodies
-        assert (other["error"]["code"], push["code"]) == ("busy", "unavailable")
-        return statuses
+        await limited(POST, whole, send)
+        slow.cancel()
+        return answers
 
-    assert asyncio.run(ask()) == [503, 503, 200, 200, 200]
+    assert asyncio.run(ask()) == ["/healthz", POST["path"], POST["path"]]
+
+
+def test_bodies_that_do_not_come_shut_out_nobody(in_process_broker: KafkaSettings) -> None:
+    settings = GatewaySettings(
+        kafka=in_process_broker.kafka,
+        gateway_ack_s=PATIENCE_S,
+        gateway_grpc_listen="127.0.0.1:0",
+        gateway_max_requests=4,
+    )
+    unfinished = b"POST /ingest HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nbody"
+    with serve_on_ports(settings) as ports:
+        host, _, port = ports.http.rpartition(":")
+        slow = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(40)]
+        for connection in slow:
+            connection.sendall(unfinished)
+        wait_until(lambda: len(select.select(slow, [], [], 0)[0]) == 40 - 4 * 4)  # the others may still come
+        for connection in select.select(slow, [], [], 0)[0]:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 503")
+        answer = httpx2.post(
+            f"http://{ports.http}/ingest?name=a&format=lines", content=b"main;work\n", timeout=PATIENCE_S
+        )
+        assert answer.status_code == 200, answer.text
+        for connection in slow:
+            connection.close()
 
 
 def test_a_page_of_a_stranger_cannot_send_profiles_by_dns_rebinding(gateway: Gateway) -> None:
