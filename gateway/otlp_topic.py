@@ -76,7 +76,9 @@ class OtlpTopic:
         self._topic = topic
         self._take_message = take
         self._consumer = kafka.consumer(settings, group, log_level=2)  # it rests while a message is taken
-        self._consumer.subscribe([topic])
+        self._ends: dict[tuple[str, int], int] = {}
+        """Of the messages of each partition that are taken and not committed yet."""
+        self._consumer.subscribe([topic], on_revoke=lambda *_: self._ends.clear())
         self._producer = kafka.producer(settings)
         self._rate = dead_letters.Rate(_LETTERS_A_MINUTE)
         self._stop = threading.Event()
@@ -95,8 +97,9 @@ class OtlpTopic:
             try:
                 messages = self._consume()
                 if messages and await self._take(messages):
-                    self._commit(messages)
-            except KafkaException as error:  # what is not committed comes again
+                    self._ends |= {(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in messages}
+                self._commit()
+            except KafkaException as error:  # there may never be another message: it is tried again without one
                 _log.warning("%s: %s", self._topic, error.args[0].str())
                 self._stop.wait(_AGAIN_S)
 
@@ -143,7 +146,10 @@ class OtlpTopic:
                 if self._stop.wait(_AGAIN_S):
                     return False
 
-    def _commit(self, messages: Sequence[Message]) -> None:
-        ends = {(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in messages}
-        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
-        self._consumer.commit(offsets=places, asynchronous=False)
+    def _commit(self) -> None:
+        if self._ends:
+            places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in self._ends.items()]
+            for place in self._consumer.commit(offsets=places, asynchronous=False) or ():
+                if place.error is not None:
+                    raise KafkaException(place.error)
+            self._ends.clear()

@@ -158,18 +158,26 @@ class Assignment:
         waiting = 0 if self._sink.writes_together else sum(bool(p.messages) for p in self.pending.values())
         at_once = flush_s == 0 or held >= MAX_HELD_BYTES
         wait_s = 0.0 if at_once else max(flush_s, waiting / RANGES_PER_S)
-        known = {key: p for key, p in self.pending.items() if key not in self._new and key not in self._doubts}
+        known = self._known()
         due = [key for key, p in known.items() if p.due(wait_s, flush_bytes)]
         if self._sink.writes_together and any(known[key].problem is None for key in due):
             due = [key for key, p in known.items() if key in due or (p.problem is None and p.due(0.0, flush_bytes))]
         order = self._sink.topics.index
         return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))
 
+    def uncommitted(self) -> list[Partition]:
+        """Returns the partitions of which the group does not know yet what is stored."""
+        return [key for key, p in self._known().items() if p.uncommitted]
+
     def note_lags(self, offsets: GroupOffsets, _: Standstills) -> None:
         """Sets the lag of the partitions here. GroupWatch calls it, in its thread."""
         for key in self._assigned.copy():
             if key in offsets.lags:  # else it is not known now
                 metrics.LAG.labels(self._sink.name, *key).set(offsets.lags[key])
+
+    def _known(self) -> dict[Partition, Pending]:
+        """Returns the partitions whose logs are those that were read, as far as is known."""
+        return {key: p for key, p in self.pending.items() if key not in self._new and key not in self._doubts}
 
     def _count_gap(self, reader: Consumer, key: Partition, offset: int) -> None:
         expected = self._next_offset.get(key, offset)

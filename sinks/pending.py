@@ -46,6 +46,8 @@ class Pending:
     """How many attempts to write the range have failed."""
     marks: tuple[Mark, ...] = ()
     """Of the last message that is stored, and of some before it, the latest first."""
+    uncommitted: bool = False
+    """Whether the group has not taken yet that the last range is stored."""
     _again: float = 0.0
     _marked: float = float("-inf")
 
@@ -106,6 +108,7 @@ class Pending:
         self.messages = [m for m in self.messages if _offset(m) > last]
         self.size = sum(map(_size, self.messages))
         self.since = time.monotonic()
+        self.uncommitted = True
 
     def _mark(self, last: Mark) -> None:
         kept = self.marks[1:]

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -50,8 +50,9 @@ class RangeWriter:
         """Writes and commits every range whose messages have waited for `flush_s`, or that is large, until none is due.
 
         If the store does not take a range, the others wait for the next call, so that the caller stays in the group;
-        they are tried first then.
+        they are tried first then. So is a commit that failed after a range was written: there may never be another one.
         """
+        self._commit_stored(reader, self._assignment.uncommitted())
         while self._write_due(reader, flush_s):
             pass
 
@@ -76,7 +77,7 @@ class RangeWriter:
         )
 
     def _commit(self, reader: Consumer, offsets: list[TopicPartition]) -> bool:
-        """Returns False where the group did not take the offsets: the partitions are about to be reassigned."""
+        """Returns False where the group did not take the offsets, or Kafka did not answer."""
         if not offsets:
             return True
         try:
@@ -84,7 +85,21 @@ class RangeWriter:
         except KafkaException as error:
             log.warning("%s: commit failed: %s", self._sink.name, error.args[0].str())
             return False
-        return all(result.error is None for result in results)
+        refused = [result for result in results if result.error is not None]
+        if refused:
+            log.warning("%s: commit failed: %s", self._sink.name, refused[0].error)
+        for result in results:
+            if result.error is None:
+                self._assignment.pending[result.topic, result.partition].uncommitted = False
+        return not refused
+
+    def _commit_stored(self, reader: Consumer, keys: Iterable[Partition]) -> bool:
+        """Commits where the stored ranges of partitions end."""
+        pending = {key: self._assignment.pending[key] for key in keys}
+        return self._commit(
+            reader,
+            [TopicPartition(*key, p.marks[0].offset + 1, metadata=str(p.stored())) for key, p in pending.items()],
+        )
 
     def _groups(self, due: list[Partition]) -> Iterator[list[Partition]]:
         """Yields the partitions in groups, each of which is written at once: up to `flush_bytes`, or one range.
@@ -143,8 +158,7 @@ class RangeWriter:
         metrics.WRITE_SECONDS.labels(self._sink.name).observe(time.monotonic() - started)
         for p in pending.values():
             p.written()
-        ends = [TopicPartition(*key, p.marks[0].offset + 1, metadata=str(p.stored())) for key, p in pending.items()]
-        if self._commit(reader, ends):
+        if self._commit_stored(reader, pending):
             for message_range in ranges:
                 self._observe(message_range)
         return True

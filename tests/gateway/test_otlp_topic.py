@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from gateway.intake import Intake
 from gateway.otlp_topic import OtlpTopic, profiles_topic, spans_topic
@@ -15,7 +15,7 @@ from icestream import dead_letters, kafka
 from icestream.messages.activity import decode_activity
 from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings, SettingError
-from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
+from icestream.topics import ACTIVITY, DEAD_LETTERS, GATEWAY_SPANS_GROUP, RAW
 from tests.gateway.otlp import Otlp, host
 from tests.gateway.readers.test_otlp import OLDER
 from tests.gateway.spans import CHILD, ROOT, span, traces
@@ -107,6 +107,27 @@ def test_a_dead_letter_that_kafka_does_not_take_at_once_is_sent_again(
     assert topic.letters() == [b"\xff\xff"]
 
 
+def test_a_commit_that_fails_is_repeated_without_another_message(
+    settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [KafkaError.NOT_COORDINATOR, KafkaError._TIMED_OUT]
+
+    class Failing(Consumer):
+        def commit(self, **arguments: Any) -> Any:
+            if failures:
+                raise KafkaException(KafkaError(failures.pop()))
+            return super().commit(**arguments)
+
+    monkeypatch.setattr(kafka, "Consumer", Failing)
+    topic = Topic(settings, SPANS, spans_topic)
+    topic.send(b"\xff\xff")
+    reader = kafka.consumer(settings, GATEWAY_SPANS_GROUP)
+    partitions = [TopicPartition(SPANS, number) for number in range(4)]
+    topic.read_until(lambda: max(p.offset for p in reader.committed(partitions, timeout=PATIENCE_S)) == 1)
+    topic.close()
+    reader.close()
+
+
 def profiles(host_id: str, unix_nano: int | None = None) -> Otlp:
     """Profiles without timestamps of samples; None: they do not say when they were taken."""
     made = host()
@@ -149,7 +170,7 @@ def test_a_message_that_is_read_again_counts_once_though_its_profiles_have_no_ti
     def ids() -> list[str]:
         return [decode_raw(message.value()).id.collector for message in messages(settings, RAW)]
 
-    def not_committed(self: OtlpTopic, found: object) -> None:
+    def not_committed(self: OtlpTopic) -> None:
         """As if the gateway were killed before it commits."""
 
     with pytest.MonkeyPatch.context() as patch:

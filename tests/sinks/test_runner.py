@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from prometheus_client import REGISTRY
 
-from icestream import readiness
+from icestream import kafka, readiness
 from icestream.clickhouse import Clients
 from icestream.kafka import consumer
 from icestream.messages.plausible import TimeLimits
@@ -134,6 +134,29 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(
     assert second.written[0].retried
     assert not second.written[1].retried
     assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
+
+
+@pytest.mark.parametrize("keeps_ranges", [True, False])
+def test_a_commit_that_fails_after_a_write_is_repeated_without_another_message(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, keeps_ranges: bool
+) -> None:
+    failures = iter([KafkaError.NOT_COORDINATOR, KafkaError._TIMED_OUT])
+
+    class Failing(Consumer):
+        """As with a broker that has no time: it takes the offsets of a range, but not at once that it is stored."""
+
+        def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> Any:  # type: ignore[override]
+            if "inflight" not in (offsets[0].metadata or "") and (code := next(failures, None)) is not None:
+                raise KafkaException(KafkaError(code))
+            return super().commit(offsets=offsets, asynchronous=asynchronous)
+
+    monkeypatch.setattr(kafka, "Consumer", Failing)
+    sink = Recording()
+    sink.keeps_ranges = keeps_ranges
+    send(in_process_broker, SAMPLES, b"1", b"2")
+    with running(in_process_broker, sink):
+        wait_until(lambda: committed(in_process_broker, SAMPLES, group="recording") == 2)
+    assert [message for one in sink.written for message in one.messages] == [b"1", b"2"]
 
 
 class Panic(BaseException):
@@ -301,7 +324,7 @@ def test_a_rebalance_while_the_store_is_away_leaves_no_partition_paused(apache_k
 
 CHILD = """
 import os, signal, sys, threading
-from confluent_kafka import Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from icestream.clickhouse import Clients
 from icestream.settings import KafkaSettings
 from sinks.clickhouse import ClickHouseSink
