@@ -136,6 +136,9 @@ class Assignment:
         reader.seek(TopicPartition(*key, offset))
         if doubt.looks:
             return
+        if doubt.changed:  # what was committed is of no use, and lag would be told from it
+            place = TopicPartition(*key, offset, metadata=str(doubt.pending.stored()))
+            reader.commit(offsets=[place], asynchronous=False)
         self.pending[key] = doubt.pending
         # A group that has committed nothing misses nothing.
         self._next_offset[key] = offset if doubt.changed or doubt.goes_on_at < 0 else doubt.goes_on_at

@@ -2,16 +2,20 @@
 
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import TopicPartition
+
 from icestream.commands.topics import create
+from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
 from standalone.supervisor.child_process import terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S
 
 
 def make_anew(settings: KafkaSettings, *topics: str) -> None:
@@ -38,6 +42,18 @@ class Changing(LocalKafka):
         terminate(self.process, 30)
         yield self._data
         self.start()
+
+
+def log_ends(settings: KafkaSettings, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Returns the end offset of each partition."""
+    reader = consumer(settings, "test", log_level=2)
+    try:
+        return {
+            (topic, number): reader.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE_S)[1]
+            for topic, number in partitions
+        }
+    finally:
+        reader.close()
 
 
 def lose_tail(data: Path, topic: str, partition: int, offset: int) -> None:

@@ -20,7 +20,16 @@ from prometheus_client.samples import Sample
 from icestream.commands.topics import create
 from icestream.metrics import parse_metrics
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
+from icestream.topics import (
+    ACTIVITY,
+    ARCHIVE_GROUP,
+    CLICKHOUSE_GROUP,
+    PARQUET_GROUP,
+    RAW,
+    SAMPLES,
+    STACKS,
+    STREAMS_GROUP,
+)
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
@@ -81,7 +90,9 @@ class Cluster:
         self.settings = settings
         self._workers = 0
         to_lake = ("--parquet", str(self.lake), "--parquet-flush-s", "1")
-        self.start(STORE, "store", "--data", str(self.data), *(to_lake if store_has_lake else ()), listen="--listen")
+        to_archive = ("--archive", str(self.archive))
+        with_lake = to_lake if store_has_lake else ()
+        self.start(STORE, "store", "--data", str(self.data), *to_archive, *with_lake, listen="--listen")
         for _ in range(workers):
             self.join_worker()
         for number in range(1, sinks + 1):
@@ -91,6 +102,10 @@ class Cluster:
     def data(self) -> Path:
         """The store's data folder."""
         return self.folder / "data"
+
+    @property
+    def archive(self) -> Path:
+        return self.folder / "archive"
 
     @property
     def lake(self) -> Path:
@@ -154,12 +169,21 @@ class Cluster:
         self._link_lake(Path("/dev/null/away"))
         return lambda: self._link_lake(self._lake)
 
-    def restart_kafka(self, kill: bool) -> None:
-        """Ends Kafka, with SIGKILL or in an orderly way, and starts it again with its messages."""
+    def restart_kafka(self, kill: bool, meanwhile: Callable[[Path], object] = lambda data: None) -> None:
+        """Ends Kafka, with SIGKILL or in an orderly way, and starts it again with its messages. `meanwhile` may change
+        what is in its folder."""
         assert self.kafka is not None
         assert self.kafka.process is not None
         terminate(self.kafka.process, 0 if kill else 30)
+        meanwhile(self.folder / "kafka")
         self.kafka.start()
+
+    def is_archived(self) -> bool:
+        """Whether all raw and activity messages that Kafka has are in the archive."""
+        try:
+            return lag(self.settings, ARCHIVE_GROUP, (RAW, ACTIVITY)) == 0
+        except KafkaException:
+            return False
 
     def supervise(self) -> None:
         """Starts what has ended. Call it often."""

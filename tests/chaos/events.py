@@ -1,12 +1,18 @@
 """The events: what goes wrong, drawn from a seed."""
 
+import itertools
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from icestream.times import format_unix_nano
+from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
+from standalone.supervisor.in_process_broker import PARTITIONS
+from tests.changed_kafka import copy, log_ends, lose_tail, make_anew, put_back
 from tests.chaos.cluster import STORE, Cluster
 from tests.chaos.load import Load
 
@@ -15,6 +21,7 @@ FREEZE_S = 13.0
 LONG_FREEZE_S = 70.0
 """Longer, too, than a worker without progress goes on (60 s), and than the lock of a job that stands still (60 s)."""
 AWAY_S = (2.0, 8.0)
+TOPICS_OF_HOSTS = (RAW, ACTIVITY, STACKS, SAMPLES)
 
 
 @dataclass
@@ -27,6 +34,8 @@ class Chaos:
     long_freezes: bool
     without: Collection[str] = ()
     """Kinds of events that do not happen."""
+    wait: Callable[[], None] = lambda: None
+    """Is called while an event waits for something."""
     later: list[tuple[float, str, Callable[[], object]]] = field(default_factory=list)
     """When something ends, what it is, and what ends it."""
     backfills: list[tuple[int, int, "subprocess.Popen[bytes]"]] = field(default_factory=list)
@@ -34,6 +43,9 @@ class Chaos:
 
     def __post_init__(self) -> None:
         self._deck: list[str] = []
+        self._copy: Path | None = None
+        self.kafka_forgets = bool(FORGETTING - set(self.without))
+        """Whether events make Kafka lose messages that were published."""
 
     def happen(self) -> str:
         """Lets the next event happen; returns what it is. Each kind happens once before one happens again."""
@@ -113,6 +125,84 @@ class Chaos:
     def lost_activity(self) -> str:
         return self.load.lose(self.draw)
 
+    def _publish_and_archive(self) -> None:
+        """What was published is in the archive: Kafka is about to lose it."""
+        self.load.flush(self.wait)
+        while not self.cluster.is_archived():
+            self.wait()
+
+    def topics_anew(self) -> str:
+        topics = self.draw.choice([(RAW, ACTIVITY), (STACKS, SAMPLES)])
+        self._publish_and_archive()
+        make_anew(self.cluster.settings, *topics)
+        self.load.connect_again()
+        return " and ".join(topics)
+
+    def lost_tail(self) -> str:
+        """Some partitions lose their last messages, as when a machine crashes."""
+        self._publish_and_archive()
+        all_places = itertools.product(TOPICS_OF_HOSTS, range(PARTITIONS))
+        lost = {place: self.draw.randint(1, 40) for place in all_places if self.draw.random() < 0.5}
+
+        def lose(data: Path) -> None:
+            for place, messages in lost.items():
+                lose_tail(data, *place, max(ends[place] - messages, 0))
+
+        ends = log_ends(self.cluster.settings, lost)
+        self.cluster.restart_kafka(False, lose)
+        self.load.connect_again()
+        return ", ".join(f"{messages} of {topic}/{number}" for (topic, number), messages in lost.items())
+
+    def old_copy(self) -> str:
+        """Kafka is copied; at the next event of this kind, it is put back to the copy."""
+        if self._copy is None:
+            aside = self._copy = self.cluster.folder / f"copy-{time.monotonic_ns()}"
+            self.cluster.restart_kafka(False, lambda data: copy(data, aside))
+            return "is made"
+        aside, self._copy = self._copy, None
+        self._publish_and_archive()
+        self.cluster.restart_kafka(False, lambda data: put_back(data, aside))
+        self.load.connect_again()
+        for name in self.cluster.running():  # as docs/operations.md says
+            self.cluster.kill(name)
+        return "is put back"
+
+    def kafka_stands_still(self) -> str:
+        """No commit succeeds."""
+        assert self.cluster.kafka is not None
+        process = self.cluster.kafka.process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        seconds = self.draw.uniform(8, 16)
+        return self._after(seconds, "Kafka continues", lambda: process.send_signal(signal.SIGCONT))
+
+    def damaged_archive(self) -> str:
+        """A replay names a file of the archive that is damaged, and fails; then the file is repaired."""
+        files = sorted(self.cluster.archive.rglob("*.parquet"))
+        if not files:
+            return "is empty"
+        file = self.draw.choice(files)
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        try:
+            process = self._start("replay", self.load.start_unix_nano, self.load.end_unix_nano, "--dry-run")
+            while process.poll() is None:
+                self.wait()
+        finally:
+            file.write_bytes(whole)
+        log = (self.cluster.folder / "replay.log").read_text()
+        assert process.returncode == 1, log
+        assert file.name in log, log
+        return file.name
+
+    def replay(self) -> list[str]:
+        """Replays everything from the archive; returns what failed."""
+        start, end = self.load.start_unix_nano, self.load.end_unix_nano + 10 * 10**9
+        for _ in range(5):
+            if self._start("replay", start, end).wait(900) == 0:
+                return []
+        return ["the replay fails"]
+
     def backfill(self) -> str:
         """A backfill of the latest minutes, whose windows still come, and are sent again."""
         length = self.load.end_unix_nano - self.load.start_unix_nano
@@ -122,8 +212,12 @@ class Chaos:
         return f"from {format_unix_nano(start)} to {format_unix_nano(end)}"
 
     def _start_backfill(self, start: int, end: int) -> "subprocess.Popen[bytes]":
-        arguments = ["backfill", "--from", format_unix_nano(start), "--to", format_unix_nano(end), "--source", "kafka"]
-        return self.cluster.spawn("backfill", *arguments, "--data", str(self.cluster.data))
+        return self._start("backfill", start, end)
+
+    def _start(self, kind: str, start: int, end: int, *more: str) -> "subprocess.Popen[bytes]":
+        source = "archive" if self.kafka_forgets or kind == "replay" else "kafka"
+        arguments = [kind, "--from", format_unix_nano(start), "--to", format_unix_nano(end), "--source", source, *more]
+        return self.cluster.spawn(kind, *arguments, "--data", str(self.cluster.data))
 
 
 EVENTS: dict[str, Callable[[Chaos], str]] = {
@@ -137,4 +231,11 @@ EVENTS: dict[str, Callable[[Chaos], str]] = {
     "late activity": Chaos.late_activity,
     "lost activity": Chaos.lost_activity,
     "backfill": Chaos.backfill,
+    "topics anew": Chaos.topics_anew,
+    "lost tail": Chaos.lost_tail,
+    "old copy": Chaos.old_copy,
+    "Kafka stands still": Chaos.kafka_stands_still,
+    "damaged archive": Chaos.damaged_archive,
 }
+FORGETTING = {"topics anew", "lost tail", "old copy"}
+"""Events after which Kafka lacks messages, which the archive has."""

@@ -43,12 +43,17 @@ class Load:
         self._sequence = 0
         self._hosts = [Host(number) for number in range(hosts)]
         self._failed: list[KafkaError] = []
-        self._producer: Producer = kafka.producer(settings, **{"message.timeout.ms": 0, "log_level": 0})
+        self._settings = settings
+        self.connect_again()
 
     @property
     def end_unix_nano(self) -> int:
         """The end of the latest window."""
         return self.start_unix_nano + self._sequence * WINDOW_NS
+
+    def connect_again(self) -> None:
+        """Kafka refuses what comes from a producer whose last messages it has lost."""
+        self._producer: Producer = kafka.producer(self._settings, **{"message.timeout.ms": 0, "log_level": 0})
 
     def tick(self) -> None:
         self._sequence += 1
@@ -84,6 +89,10 @@ class Load:
         """Sends late activity that still waits, and returns when Kafka has everything; calls `wait` meanwhile."""
         for host in self._hosts:
             self._send_late(host, self._sequence + 10)
+        self.flush(wait)
+
+    def flush(self, wait: Callable[[], None]) -> None:
+        """Returns when Kafka has everything; calls `wait` meanwhile."""
         while self._producer.flush(0.2):
             wait()
         assert not self._failed, self._failed[0].str()

@@ -4,7 +4,8 @@
 
 Three stream workers, the store with the embedded ClickHouse and a Parquet sink, and another Parquet sink run on an
 Apache Kafka of their own. Backfills correct both stores. The totals of every service, stack and trace must be exact.
-Only traces whose activity was never published are an exception: their samples are stored without a trace. Prints the
+Only traces whose activity was never published are an exception: their samples are stored without a trace. If Kafka
+loses messages, it does so once they are in the archive, and a replay restores what is missing in the end. Prints the
 events, and each difference; ends with exit code 1 if there is one. The seed decides on the input and on the events, and
 not on how the processes come to run.
 """
@@ -74,7 +75,7 @@ def run(
     cluster = Cluster(folder, store_has_lake=True)
     try:
         load = Load(cluster.settings, HOSTS, begin, seed)
-        chaos = Chaos(cluster, load, draw, long_freezes, without)
+        chaos = Chaos(cluster, load, draw, long_freezes, without, lambda: watch())
 
         def watch(seconds: float = 0.1) -> None:
             time.sleep(seconds)
@@ -95,6 +96,8 @@ def run(
         cluster.wait_until_stored(watch, patience_s)
         failed = chaos.finish_backfills()
         cluster.wait_until_stored(watch, patience_s)
+        if chaos.kafka_forgets:
+            failed += chaos.replay()
         ended = {name: count for name, count in cluster.restarts.items() if count}
         say(f"everything is stored; ended by themselves: {ended or 'none'}")
     finally:
