@@ -105,7 +105,7 @@ class Cluster:
 
     @property
     def archive(self) -> Path:
-        return self.folder / "archive"
+        return self.data / "archive"  # where jobs look without a store that runs
 
     @property
     def lake(self) -> Path:
