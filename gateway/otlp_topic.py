@@ -79,7 +79,7 @@ class OtlpTopic:
         self._ends: dict[tuple[str, int], int] = {}
         """Of the messages of each partition that are taken and not committed yet."""
         self._consumer.subscribe([topic], on_revoke=lambda *_: self._ends.clear())
-        self._producer = kafka.producer(settings)
+        self._producer = kafka.producer(settings, **kafka.MAY_REPEAT)  # of dead letters
         self._rate = dead_letters.Rate(_LETTERS_A_MINUTE)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=topic, daemon=True)

@@ -38,12 +38,11 @@ class Publisher:
         self._settings = settings
         self._ack_s = settings.gateway_ack_s
         self._logged = float("-inf")
-        # Not idempotent: a message that Kafka may have got twice is one batch to those who read it.
+        # A message that Kafka may have got twice is one batch to those who read it.
         self._producer = kafka.producer(
             settings,
-            **{
-                "enable.idempotence": False,
-                "acks": "all",
+            **kafka.MAY_REPEAT
+            | {
                 "message.timeout.ms": int(self._ack_s * 1000),
                 "linger.ms": _LINGER_MS,
                 "queue.buffering.max.kbytes": _QUEUE_KB,

@@ -16,6 +16,9 @@ from icestream.topics import UNREAD_GROUP
 
 PARTITIONER = "murmur2_random"
 """What the Java client and aiokafka do; librdkafka's default would send a host's messages to another partition."""
+MAY_REPEAT: dict[str, Any] = {"enable.idempotence": False}
+"""For a producer of messages that may come twice, and that lives as long as its process: an idempotent one takes
+nothing more after a fatal error, for instance once Kafka has lost the end of a log."""
 _ANSWER_S = 30.0
 _LOGGED: dict[str, Any] = {"logger": logging.getLogger(KAFKA_CLIENT)}
 """For clients that are polled all the time: until then, what librdkafka logs waits in memory."""
@@ -40,7 +43,7 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def producer(settings: KafkaSettings, **more: Any) -> Producer:
-    """An idempotent producer (acks=all) with zstd and the partitioner of all our topics.
+    """An idempotent producer with zstd and the partitioner of all our topics.
 
     It sends one request at a time. With several, Kafka may refuse the first one, because a new partition is not ready
     yet, and take the second. When the first comes again, Kafka takes it for a duplicate: it is acknowledged, and lost.
@@ -51,6 +54,7 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
         client_config(settings)
         | {
             "enable.idempotence": True,
+            "acks": "all",
             "max.in.flight.requests.per.connection": 1,
             "compression.type": "zstd",
             "partitioner": PARTITIONER,

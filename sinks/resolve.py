@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from icestream.clickhouse import Clients
 from icestream.messages.checks import MAX_LINES
@@ -125,10 +125,18 @@ class ResolveSink:
             location = locations[row]
             if lines := tuple(symbols.lookup(location.address, location.file)[:MAX_LINES]):
                 named.append((location, LocationNames(symbols.version, lines)))
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
         for message in stack_batches(build_id, named):
-            self._producer.produce(STACKS, message, key=build_id.encode())
+            self._producer.produce(STACKS, message, key=build_id.encode(), on_delivery=delivered)
         if named and self._producer.flush(_FLUSH_S):
             raise KafkaException(f"names of {build_id} were not acknowledged within {_FLUSH_S:.0f} s")
+        if failed:
+            raise KafkaException(failed[0])
         self._tried.add(build_id, symbols.version, ids[untried])
         metrics.RESOLVED.inc(len(named))
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from icestream import dead_letters
 from icestream.clickhouse import Clients
-from icestream.kafka import producer
+from icestream.kafka import MAY_REPEAT, producer
 from icestream.messages.plausible import TimeLimits
 from icestream.settings import SettingError
 from icestream.symcache import SymCaches
@@ -111,7 +111,7 @@ def _runner(
         sink = ClickHouseSink(clients, limits)
     elif kind == "resolve":
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
-        sink = ResolveSink(clients, symcaches, producer(settings))
+        sink = ResolveSink(clients, symcaches, producer(settings, **MAY_REPEAT))
     elif kind == "parquet":
         destination = _destination(settings.parquet, kind)
         sink = ParquetSink(destination, limits=limits, keep_days=settings.parquet_days, now=clock.now)
@@ -140,7 +140,7 @@ def _reject(settings: SinkSettings, sink: str) -> Reject:
 
     def reject(letters: Sequence[Rejected]) -> None:
         if not senders:
-            senders.append(producer(settings))
+            senders.append(producer(settings, **MAY_REPEAT))
         dead_letters.send_all(senders[0], rate, f"sinks.{sink}", letters)
 
     return reject

@@ -72,7 +72,7 @@ class Outboxes:
         self.settings = settings
         groups = list(hold_back_for) if settings.kafka_in_process else []
         self.backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
-        self._producer = kafka.producer(settings)  # of what belongs to no partition
+        self._producer = kafka.producer(settings, **kafka.MAY_REPEAT)  # of what belongs to no partition
         self._open: list[Outbox] = []
 
     def open(self, partition: int) -> "Outbox":
@@ -87,18 +87,31 @@ class Outboxes:
         return sum(outbox.queued_bytes for outbox in self._open if not outbox.closing.is_set())
 
     def ask(self, requests: list[SymbolRequest]) -> None:
-        """Publishes symbol requests. Whoever asks repeats those that get lost."""
+        """Publishes symbol requests. Whoever asks repeats those that get lost.
+
+        It is to be called again and again, also without requests: the producer takes nothing more while it has too many
+        delivery reports to give.
+        """
+        self._producer.poll(0)
         for request in requests:
             metrics.SYMBOL_REQUESTS.inc()
-            with contextlib.suppress(BufferError):
+            with contextlib.suppress(BufferError, KafkaException):
                 value, key = request.SerializeToString(), request.build_id.encode()
                 self._producer.produce(SYMBOL_REQUESTS, value, key=key)
 
-    def announce(self, build_id: str, messages: list[bytes]) -> None:
-        """Publishes names of locations of a build ID. Those that get lost are in the next day's announcements."""
+    async def announce(self, build_id: str, messages: list[bytes]) -> None:
+        """Publishes names of locations of a build ID, when there is room for them. Those that get lost are in the next
+        day's announcements."""
+        backlog = self.backlogs.get(STACKS)
         for message in messages:
-            with contextlib.suppress(BufferError):
-                self._producer.produce(STACKS, message, key=build_id.encode())
+            while backlog and not await asyncio.to_thread(backlog.reserve, len(message)):
+                await asyncio.sleep(_HOLD_S)
+            while True:
+                try:
+                    self._producer.produce(STACKS, message, key=build_id.encode(), on_delivery=self._announced)
+                    break
+                except (BufferError, KafkaException):
+                    await asyncio.sleep(_HOLD_S)
 
     def close(self, timeout_s: float) -> None:
         """Closes all outboxes; waits up to `timeout_s` for transactions that have begun."""
@@ -107,6 +120,12 @@ class Outboxes:
             outbox.close()
         for outbox in self._open:
             outbox.join(max(deadline - time.monotonic(), 0))
+
+    def _announced(self, error: KafkaError | None, message: Message) -> None:
+        if backlog := self.backlogs.get(STACKS):
+            if error is None:
+                backlog.sent(message.partition() or 0, message.offset() or 0, len(message))
+            backlog.release(len(message))
 
 
 class Outbox:
@@ -182,14 +201,14 @@ class Outbox:
         """Runs on the thread."""
         error: Exception | None = None
         batch: list[_Sending] = []
-        producer = kafka.producer(
-            self._settings,
-            **{
-                "transactional.id": f"{STREAMS_GROUP}.{self._partition}",
-                "transaction.timeout.ms": _TIMEOUT_MS,
-            },
-        )
         try:
+            producer = kafka.producer(
+                self._settings,
+                **{
+                    "transactional.id": f"{STREAMS_GROUP}.{self._partition}",
+                    "transaction.timeout.ms": _TIMEOUT_MS,
+                },
+            )
             self._take_over(producer)
             self._on_loop(_resolve, self.opened, None)
             while batch := self._batch():

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 
 from icestream.dead_letters import Rate
@@ -71,7 +72,8 @@ class Worker:
         """Runs until SIGINT or SIGTERM (returns None), or until a failure (returns the error); then ends within 5 s."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._end, None)
-        beside = [asyncio.create_task(work) for work in (self._run_app(), self._ask(), self._announce_late_names())]
+        works = self._run_app(), self._ask(), self._announce_late_names()
+        beside = [asyncio.create_task(self._guard(work)) for work in works]
         log.info("reading %s", RAW)
         error = await self._ended
         _exit_after(STOP_S + 1.5, 1 if error else 0)
@@ -94,27 +96,30 @@ class Worker:
         if self._health is not None:
             self._health.close()
 
-    async def _run_app(self) -> None:
+    async def _guard(self, work: Coroutine[None, None, None]) -> None:
         try:
-            await self._app.start()
-            while not self._app.crashed and not self._app.should_stop:
-                await asyncio.sleep(_LOOK_S)
-            self._end(self._app.crash_reason or RuntimeError("Faust stopped without giving a reason"))
+            await work
         except Exception as error:
             self._end(error)
+
+    async def _run_app(self) -> None:
+        await self._app.start()
+        while not self._app.crashed and not self._app.should_stop:
+            await asyncio.sleep(_LOOK_S)
+        self._end(self._app.crash_reason or RuntimeError("Faust stopped without giving a reason"))
 
     async def _ask(self) -> None:
         """Asks for missing symbols, once it is known which are missing."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._symbols.caught_up.is_set():
-                self._outboxes.ask(self._requester.due(time.monotonic(), time.time_ns()))
+            known = self._symbols.caught_up.is_set()
+            self._outboxes.ask(self._requester.due(time.monotonic(), time.time_ns()) if known else [])
 
     async def _announce_late_names(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
             for build_id, messages in self._late_names.come(time.monotonic()).items():
-                self._outboxes.announce(build_id, messages)
+                await self._outboxes.announce(build_id, messages)
 
     def _symbols_received(self, file: SymbolFile) -> None:
         requester, now_s = self._requester, time.monotonic()

@@ -5,12 +5,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 from prometheus_client import REGISTRY
 
 from icestream.settings import KafkaSettings
-from icestream.topics import SAMPLES
+from icestream.topics import DEAD_LETTERS, SAMPLES
+from sinks import service
+from sinks.settings import SinkSettings
 from tests.changed_kafka import Changing, copy, lose_tail, make_anew, put_back
+from tests.pipeline.reading import messages
 from tests.sinks.running import Recording, committed, running, send
 from tests.waiting import wait_until
 
@@ -119,3 +122,19 @@ def test_a_restart_of_kafka_changes_nothing(changing_kafka: Changing) -> None:
         send(settings, SAMPLES, *values("third", 5))
         wait_until(lambda: len(written(sink)) == 15, lambda: written(sink))
     assert changed() == before
+
+
+def test_dead_letters_are_published_after_kafka_has_lost_the_end_of_their_log(changing_kafka: Changing) -> None:
+    settings = changing_kafka.settings()
+    reject = service._reject(SinkSettings(kafka=settings.kafka), "recording")
+
+    def reject_all(letters: list[bytes]) -> None:
+        for letter in letters:
+            reject([(Message(SAMPLES, 0, key=b"host-1", offset=0, value=letter), ValueError("bad"))])
+
+    reject_all(values("before", 3))
+    with changing_kafka.stopped() as data:
+        for partition in range(4):  # they are in one of them
+            lose_tail(data, DEAD_LETTERS, partition, 1)
+    reject_all(values("after", 3))
+    assert [m.value() for m in messages(settings, DEAD_LETTERS)] == [*values("before", 1), *values("after", 3)]

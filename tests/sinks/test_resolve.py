@@ -9,19 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from confluent_kafka import KafkaException
 from symbolic.debuginfo import Archive
 
 from icestream.clickhouse import Clients
-from icestream.kafka import producer
+from icestream.kafka import MAY_REPEAT, producer
 from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
-from icestream.symcache import Line
+from icestream.symcache import Line, SymCaches
 from icestream.topics import MAX_MESSAGE_BYTES, STACKS, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import service
-from sinks.resolve import Location, stack_batches
+from sinks.resolve import Location, ResolveSink, stack_batches
 from sinks.settings import SinkSettings
 from tests.data.messages import stack_batch
 from tests.waiting import PATIENCE_S, wait_until
@@ -96,6 +97,22 @@ def test_locations_stored_before_and_after_their_symbols_came_are_named(
     finally:
         stop.set()
         running.join(PATIENCE_S)
+
+
+def test_names_that_kafka_did_not_take_are_published_again(
+    program: tuple[list[SymbolFile], int], tmp_path: Path
+) -> None:
+    files, address = program
+    symcaches = SymCaches(tmp_path)
+    for file in files:
+        symcaches.add(file)
+    symbols = symcaches.get("gnu:aa")
+    assert symbols is not None
+    nowhere = producer(KafkaSettings(kafka="127.0.0.1:1"), **MAY_REPEAT | {"message.timeout.ms": 10, "log_level": 0})
+    sink = ResolveSink(Clients("chdb://nowhere"), symcaches, nowhere)
+    for _ in range(2):
+        with pytest.raises(KafkaException):
+            sink._name("gnu:aa", symbols, [Location(100, Mapping.FILE, "/p", address, 7)])
 
 
 def test_names_of_many_locations_are_split_into_messages_that_fit() -> None:

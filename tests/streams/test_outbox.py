@@ -2,7 +2,9 @@ import asyncio
 import contextlib
 import itertools
 import threading
+import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,14 +12,16 @@ from confluent_kafka import Consumer, TopicPartition
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
-from icestream.topics import SAMPLES, STACKS, STREAMS_GROUP
+from icestream.topics import SAMPLES, STACKS, STREAMS_GROUP, SYMBOL_REQUESTS
+from icestream.v1.symbols_pb2 import SymbolRequest
 from streams import outbox as outbox_module
 from streams import recovery
 from streams.outbox import MANY, Outbox, Outboxes
 from streams.position import Position
 from streams.process import Outputs
+from tests.changed_kafka import Changing, lose_tail
 from tests.pipeline.reading import messages
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 GROUP = "somebody"
 
@@ -221,3 +225,86 @@ def test_a_backlog_that_the_in_process_broker_could_not_keep_is_published_while_
         return message.value() or b""
 
     assert asyncio.run(run()) == values
+
+
+def requested(settings: KafkaSettings) -> set[str]:
+    return {
+        SymbolRequest.FromString(message.value() or b"").build_id for message in messages(settings, SYMBOL_REQUESTS)
+    }
+
+
+def test_requests_and_late_names_are_published_however_many_there_have_been(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer has room for 100,000 messages whose delivery reports nobody has taken; here for few."""
+    monkeypatch.setattr(kafka, "producer", partial(kafka.producer, **{"queue.buffering.max.messages": 5}))
+
+    async def run() -> None:
+        outboxes = Outboxes(in_process_broker)
+        names = asyncio.create_task(outboxes.announce("gnu:aa", [bytes([number]) for number in range(20)]))
+        wanted = {f"gnu:{number:02x}" for number in range(20)}
+        deadline = time.monotonic() + PATIENCE_S
+        while missing := wanted - await asyncio.to_thread(requested, in_process_broker):
+            assert time.monotonic() < deadline, missing
+            outboxes.ask([SymbolRequest(build_id=build_id) for build_id in sorted(missing)])
+            await asyncio.sleep(0.05)
+        while not names.done():
+            outboxes.ask([])
+            await asyncio.sleep(0.05)
+        await names
+
+    asyncio.run(run())
+    wait_until(lambda: len(list(messages(in_process_broker, STACKS))) == 20)
+
+
+def test_late_names_wait_for_the_readers_of_the_in_process_broker(in_process_broker: KafkaSettings) -> None:
+    async def run() -> None:
+        outboxes = Outboxes(replace(in_process_broker, kafka_in_process=True), [GROUP])
+        names = asyncio.create_task(outboxes.announce("gnu:aa", [bytes(400_000)] * 8))  # 3 MB have room
+        while outboxes.backlogs[STACKS].unread_bytes() < 2_800_000:
+            outboxes.ask([])
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        assert not names.done()
+        group = kafka.consumer(in_process_broker, GROUP)
+        group.commit(offsets=[TopicPartition(STACKS, number, 7) for number in range(4)], asynchronous=False)
+        await asyncio.wait_for(names, PATIENCE_S)
+
+    asyncio.run(run())
+
+
+def test_a_producer_that_cannot_be_made_is_the_reason_why_a_partition_cannot_begin() -> None:
+    async def run() -> None:
+        outbox = Outbox(KafkaSettings(kafka_security_protocol="nonsense"), 2, {})
+        with pytest.raises(RuntimeError, match="nonsense"):
+            await asyncio.wait_for(outbox.opened, PATIENCE_S)
+        outbox.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.kafka
+def test_symbols_are_asked_for_after_kafka_has_lost_the_end_of_their_log(changing_kafka: Changing) -> None:
+    settings = changing_kafka.settings()
+
+    async def run() -> None:
+        outboxes = Outboxes(settings)
+
+        async def ask_for(number: int) -> None:
+            asked = SymbolRequest(build_id="gnu:aa", attempt=number)
+            outboxes.ask([asked])
+            deadline = time.monotonic() + PATIENCE_S
+            while asked.SerializeToString() not in [m.value() for m in messages(settings, SYMBOL_REQUESTS)]:
+                assert time.monotonic() < deadline, number
+                outboxes.ask([])
+                await asyncio.sleep(0.1)
+
+        for number in range(1, 4):
+            await ask_for(number)
+        with changing_kafka.stopped() as data:
+            for partition in range(4):
+                lose_tail(data, SYMBOL_REQUESTS, partition, 1)
+        for number in range(4, 8):
+            await ask_for(number)
+
+    asyncio.run(run())
