@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from icestream.commands.topics import create
-from icestream.kafka import consumer
+from icestream.kafka import admin_client, consumer
 from icestream.settings import KafkaSettings
 from standalone.supervisor.child_process import terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
@@ -18,12 +19,19 @@ from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 
-def make_anew(settings: KafkaSettings, *topics: str) -> None:
+def make_anew(settings: KafkaSettings, *topics: str, partitions: int = PARTITIONS) -> None:
     """Deletes topics and makes them again, empty."""
     from tests.conftest import delete_topics  # which imports this file
 
     delete_topics(settings, topics)
-    create(settings, partitions=PARTITIONS, replication=1)
+    create(settings, partitions=partitions, replication=1)
+
+
+def add_partitions(settings: KafkaSettings, count: int, *topics: str) -> None:
+    """Topics have `count` partitions from now on, which is more than before."""
+    with admin_client(settings) as admin:
+        for creation in admin.create_partitions([NewPartitions(topic, count) for topic in topics]).values():
+            creation.result(PATIENCE_S)
 
 
 class Changing(LocalKafka):

@@ -18,22 +18,17 @@ from confluent_kafka import KafkaException
 from prometheus_client.samples import Sample
 
 from icestream.commands.topics import create
+from icestream.kafka import admin_client
 from icestream.metrics import parse_metrics
 from icestream.settings import KafkaSettings
-from icestream.topics import (
-    ACTIVITY,
-    ARCHIVE_GROUP,
-    CLICKHOUSE_GROUP,
-    PARQUET_GROUP,
-    RAW,
-    SAMPLES,
-    STACKS,
-    STREAMS_GROUP,
-)
+from icestream.times import MAX_UNIX_NANO
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
+from sinks import archive
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
 from standalone.supervisor.supervisor import ask_ready
+from tests.chaos import small_disk as small_disks
 from tests.pipeline.reading import lag
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, pause_s, wait_until
@@ -67,8 +62,11 @@ class Cluster:
         sinks: int = 1,
         store_has_lake: bool = False,
         settings: KafkaSettings | None = None,
+        small_disk: bool = False,
     ) -> None:
         """`sinks`: processes of Parquet sinks. `store_has_lake`: the store has one, too, and its jobs correct the lake.
+
+        `small_disk`: the data folder of the store is a disk of its own, where that is possible.
 
         `settings`: of a Kafka with empty topics; without, it starts an Apache Kafka of its own.
         """
@@ -89,10 +87,12 @@ class Cluster:
         assert settings is not None
         self.settings = settings
         self._workers = 0
+        self.has_small_disk = small_disk and small_disks.mount(self.data)
+        keeps_free = ("--keep-free-mb", str(small_disks.KEEP_FREE_MB)) if self.has_small_disk else ()
         to_lake = ("--parquet", str(self.lake), "--parquet-flush-s", "1")
         to_archive = ("--archive", str(self.archive))
-        with_lake = to_lake if store_has_lake else ()
-        self.start(STORE, "store", "--data", str(self.data), *to_archive, *with_lake, listen="--listen")
+        options = (*to_archive, *(to_lake if store_has_lake else ()), *keeps_free)
+        self.start(STORE, "store", "--data", str(self.data), *options, listen="--listen")
         for _ in range(workers):
             self.join_worker()
         for number in range(1, sinks + 1):
@@ -174,16 +174,20 @@ class Cluster:
         what is in its folder."""
         assert self.kafka is not None
         assert self.kafka.process is not None
+        self.kafka.process.send_signal(signal.SIGCONT)
         terminate(self.kafka.process, 0 if kill else 30)
         meanwhile(self.folder / "kafka")
         self.kafka.start()
 
-    def is_archived(self) -> bool:
-        """Whether all raw and activity messages that Kafka has are in the archive."""
-        try:
-            return lag(self.settings, ARCHIVE_GROUP, (RAW, ACTIVITY)) == 0
-        except KafkaException:
-            return False
+    def archived(self, topic: str) -> int:
+        """How many batches of raw or activity are in the archive."""
+        found = archive.identities(str(self.archive), topic, 0, MAX_UNIX_NANO)
+        return len({(one.collector, one.started_unix_nano, one.sequence, one.part) for one in found})
+
+    def partitions(self) -> int:
+        """How many partitions each topic that is keyed by host has."""
+        with admin_client(self.settings) as admin:
+            return len(admin.list_topics(RAW, timeout=PATIENCE_S).topics[RAW].partitions)
 
     def supervise(self) -> None:
         """Starts what has ended. Call it often."""
@@ -240,6 +244,8 @@ class Cluster:
             terminate(process, 30)
         if self.kafka is not None:
             self.kafka.close()
+        if self.has_small_disk:
+            small_disks.unmount(self.data)
 
     def _link_lake(self, target: Path) -> None:
         link = self.folder / "lake.new"

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from icestream.times import format_unix_nano
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
-from standalone.supervisor.in_process_broker import PARTITIONS
-from tests.changed_kafka import copy, log_ends, lose_tail, make_anew, put_back
+from standalone.supervisor.supervisor import ask_ready
+from tests.changed_kafka import add_partitions, copy, log_ends, lose_tail, make_anew, put_back
 from tests.chaos.cluster import STORE, Cluster
 from tests.chaos.load import Load
+from tests.chaos.small_disk import KEEP_FREE_MB, fill
 
 FREEZE_S = 13.0
 """Longer than the session timeouts of all groups (6 and 10 s): others have taken the partitions over by then."""
@@ -44,8 +45,8 @@ class Chaos:
     def __post_init__(self) -> None:
         self._deck: list[str] = []
         self._copy: Path | None = None
-        self.kafka_forgets = bool(FORGETTING - set(self.without))
-        """Whether events make Kafka lose messages that were published."""
+        self.needs_replay = bool(RESTORED - set(self.without))
+        """Whether events lose what the archive has."""
 
     def happen(self) -> str:
         """Lets the next event happen; returns what it is. Each kind happens once before one happens again."""
@@ -125,23 +126,31 @@ class Chaos:
     def lost_activity(self) -> str:
         return self.load.lose(self.draw)
 
+    def _wait_for_kafka(self) -> None:
+        """Kafka has what was published, and answers."""
+        self.load.flush(self.wait)
+        assert self.cluster.kafka is not None
+        while self.cluster.kafka.not_ready():
+            self.wait()
+
     def _publish_and_archive(self) -> None:
         """What was published is in the archive: Kafka is about to lose it."""
-        self.load.flush(self.wait)
-        while not self.cluster.is_archived():
-            self.wait()
+        for topic, messages in self.load.published.items():
+            while self.cluster.archived(topic) < len(messages):
+                self.wait()
+        self._wait_for_kafka()
 
     def topics_anew(self) -> str:
         topics = self.draw.choice([(RAW, ACTIVITY), (STACKS, SAMPLES)])
         self._publish_and_archive()
-        make_anew(self.cluster.settings, *topics)
+        make_anew(self.cluster.settings, *topics, partitions=self.cluster.partitions())
         self.load.connect_again()
         return " and ".join(topics)
 
     def lost_tail(self) -> str:
         """Some partitions lose their last messages, as when a machine crashes."""
         self._publish_and_archive()
-        all_places = itertools.product(TOPICS_OF_HOSTS, range(PARTITIONS))
+        all_places = itertools.product(TOPICS_OF_HOSTS, range(self.cluster.partitions()))
         lost = {place: self.draw.randint(1, 40) for place in all_places if self.draw.random() < 0.5}
 
         def lose(data: Path) -> None:
@@ -167,6 +176,22 @@ class Chaos:
             self.cluster.kill(name)
         return "is put back"
 
+    def more_partitions(self) -> str:
+        self._wait_for_kafka()
+        count = self.cluster.partitions() + 1
+        add_partitions(self.cluster.settings, count, *TOPICS_OF_HOSTS)
+        self.load.connect_again()  # so that it uses them now, and not in minutes
+        return f"{count} from now on"
+
+    def full_disk(self) -> str:
+        """Another program fills the disk of the store: until sinks stop, or to the last byte."""
+        if not self.cluster.has_small_disk:
+            return "is impossible here"
+        left_mb = self.draw.choice([0, KEEP_FREE_MB // 2])
+        name = f"{left_mb} MB are left"
+        free = fill(self.cluster.data, left_mb)
+        return f"{name} {self._after(self.draw.uniform(*AWAY_S), 'the disk has room', free)}"
+
     def kafka_stands_still(self) -> str:
         """No commit succeeds."""
         assert self.cluster.kafka is not None
@@ -189,7 +214,7 @@ class Chaos:
                 process = self._start("replay", self.load.start_unix_nano, self.load.end_unix_nano, "--dry-run")
                 while process.poll() is None:
                     self.wait()
-                assert process.returncode != 0
+                assert process.returncode == 1
                 if file.name in (log := (self.cluster.folder / "replay.log").read_text()):
                     return file.name
         finally:
@@ -198,6 +223,9 @@ class Chaos:
 
     def replay(self) -> list[str]:
         """Replays everything from the archive; returns what failed."""
+        self.cluster.kill(STORE)  # a new start shows what ClickHouse has lost
+        while STORE not in self.cluster.running() or ask_ready(self.cluster.parts[STORE].address) is not None:
+            self.wait()
         start, end = self.load.start_unix_nano, self.load.end_unix_nano + 10 * 10**9
         for _ in range(5):
             if self._start("replay", start, end).wait(900) == 0:
@@ -216,7 +244,7 @@ class Chaos:
         return self._start("backfill", start, end)
 
     def _start(self, kind: str, start: int, end: int, *more: str) -> "subprocess.Popen[bytes]":
-        source = "archive" if self.kafka_forgets or kind == "replay" else "kafka"
+        source = "archive" if self.needs_replay or kind == "replay" else "kafka"
         arguments = [kind, "--from", format_unix_nano(start), "--to", format_unix_nano(end), "--source", source, *more]
         return self.cluster.spawn(kind, *arguments, "--data", str(self.cluster.data))
 
@@ -237,6 +265,8 @@ EVENTS: dict[str, Callable[[Chaos], str]] = {
     "old copy": Chaos.old_copy,
     "Kafka stands still": Chaos.kafka_stands_still,
     "damaged archive": Chaos.damaged_archive,
+    "more partitions": Chaos.more_partitions,
+    "full disk": Chaos.full_disk,
 }
-FORGETTING = {"topics anew", "lost tail", "old copy"}
-"""Events after which Kafka lacks messages, which the archive has."""
+RESTORED = {"topics anew", "lost tail", "old copy", "full disk"}
+"""Events after which Kafka lacks messages, or ClickHouse rows, that the archive has."""

@@ -4,6 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -38,6 +39,8 @@ class Load:
     def __init__(self, settings: KafkaSettings, hosts: int, start_unix_nano: int, seed: int) -> None:
         self.expected = Totals()
         self.windows = 0
+        self.published: dict[str, set[bytes]] = {RAW: set(), ACTIVITY: set()}
+        """The messages of each topic, by their hashes."""
         self.start_unix_nano = start_unix_nano
         self._seed = seed
         self._sequence = 0
@@ -114,6 +117,7 @@ class Load:
         host.waiting = [(after, activity) for after, activity in host.waiting if after > sequence]
 
     def _produce(self, topic: str, host: Host, value: bytes) -> None:
+        self.published[topic].add(sha256(value).digest())
         self._producer.produce(topic, value, key=f"host-{host.number}", on_delivery=self._delivered)
         self._producer.poll(0)
 

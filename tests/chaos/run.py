@@ -72,7 +72,7 @@ def run(
     say(f"seed {seed}, {events} events")
     draw = random.Random(seed)
     begin = (time.time_ns() - _AGO_NS) // WINDOW_NS * WINDOW_NS - (events + 3) * _TICKS * WINDOW_NS
-    cluster = Cluster(folder, store_has_lake=True)
+    cluster = Cluster(folder, store_has_lake=True, small_disk="full disk" not in without)
     try:
         load = Load(cluster.settings, HOSTS, begin, seed)
         chaos = Chaos(cluster, load, draw, long_freezes, without, lambda: watch())
@@ -96,7 +96,7 @@ def run(
         cluster.wait_until_stored(watch, patience_s)
         failed = chaos.finish_backfills()
         cluster.wait_until_stored(watch, patience_s)
-        if chaos.kafka_forgets:
+        if chaos.needs_replay:
             failed += chaos.replay()
         ended = {name: count for name, count in cluster.restarts.items() if count}
         say(f"everything is stored; ended by themselves: {ended or 'none'}")

@@ -138,3 +138,13 @@ def test_dead_letters_are_published_after_kafka_has_lost_the_end_of_their_log(ch
             lose_tail(data, DEAD_LETTERS, partition, 1)
     reject_all(values("after", 3))
     assert [m.value() for m in messages(settings, DEAD_LETTERS)] == [*values("before", 1), *values("after", 3)]
+
+
+def test_a_sink_commits_where_it_goes_on_though_no_message_comes(changing_kafka: Changing) -> None:
+    """Else the group seems to have read what comes next, until the sink has."""
+    settings = changing_kafka.settings()
+    send(settings, SAMPLES, *values("lost", 5))
+    with stored(settings, 5):
+        with changing_kafka.stopped() as data:
+            lose_tail(data, SAMPLES, 0, 0)
+        wait_until(lambda: is_committed(settings, 0))
