@@ -203,22 +203,19 @@ class Chaos:
 
     def damaged_archive(self) -> str:
         """A replay names a file of the archive that is damaged, and fails; then the file is repaired."""
-        files = sorted(self.cluster.archive.rglob("*.parquet"))
-        if not files:
-            return "is empty"
-        file = self.draw.choice(files)
-        whole = file.read_bytes()
-        file.write_bytes(whole[: len(whole) // 2])
+        self._publish_and_archive()
+        file = self.draw.choice(sorted(self.cluster.archive.rglob("*.parquet")))
+        half = self.cluster.folder / "half-file"
+        half.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        whole = file.rename(file.with_name("whole-file"))
+        file.symlink_to(half)  # which needs no space on a disk that may be full
         try:
             for _ in range(10):  # the store may be about to start
-                process = self._start("replay", self.load.start_unix_nano, self.load.end_unix_nano, "--dry-run")
-                while process.poll() is None:
-                    self.wait()
-                assert process.returncode == 1
+                assert self._run("replay", self.load.start_unix_nano, self.load.end_unix_nano, "--dry-run") == 1
                 if file.name in (log := (self.cluster.folder / "replay.log").read_text()):
                     return file.name
         finally:
-            file.write_bytes(whole)
+            whole.replace(file)
         raise AssertionError(log)
 
     def replay(self) -> list[str]:
@@ -228,7 +225,7 @@ class Chaos:
             self.wait()
         start, end = self.load.start_unix_nano, self.load.end_unix_nano + 10 * 10**9
         for _ in range(5):
-            if self._start("replay", start, end).wait(900) == 0:
+            if self._run("replay", start, end) == 0:
                 return []
         return ["the replay fails"]
 
@@ -242,6 +239,12 @@ class Chaos:
 
     def _start_backfill(self, start: int, end: int) -> "subprocess.Popen[bytes]":
         return self._start("backfill", start, end)
+
+    def _run(self, kind: str, start: int, end: int, *more: str) -> int:
+        process = self._start(kind, start, end, *more)
+        while process.poll() is None:
+            self.wait()
+        return process.returncode
 
     def _start(self, kind: str, start: int, end: int, *more: str) -> "subprocess.Popen[bytes]":
         source = "archive" if self.needs_replay or kind == "replay" else "kafka"

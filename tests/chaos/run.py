@@ -5,7 +5,7 @@
 Three stream workers, the store with the embedded ClickHouse and a Parquet sink, and another Parquet sink run on an
 Apache Kafka of their own. Backfills correct both stores. The totals of every service, stack and trace must be exact.
 Only traces whose activity was never published are an exception: their samples are stored without a trace. If Kafka
-loses messages, it does so once they are in the archive, and a replay restores what is missing in the end. Prints the
+or a full disk loses something, the archive has it, and a replay restores what is missing in the end. Prints the
 events, and each difference; ends with exit code 1 if there is one. The seed decides on the input and on the events, and
 not on how the processes come to run.
 """
