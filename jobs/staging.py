@@ -34,6 +34,7 @@ from sinks.cluster import (
     identifier,
     wait_for_replicas,
 )
+from sinks.damaged_parts import whole_parts
 
 TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batches")
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
@@ -138,7 +139,8 @@ class Staging:
         return [(str(name), str(kind)) for name, kind in rows]
 
     def _make(self, table: str, definition: str) -> None:
-        change_tables(self.client, f"CREATE TABLE {table} {definition}", DICTIONARIES)
+        with whole_parts(self.client):  # of a query, too
+            change_tables(self.client, f"CREATE TABLE {table} {definition}", DICTIONARIES)
         self._made.append(table)
 
     def filled(self, name: str) -> list[str]:
@@ -150,7 +152,8 @@ class Staging:
         if name in self._files:
             self._files[name].append(rows)
         else:
-            self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
+            with whole_parts(self.client):
+                self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
 
     @property
     def globally(self) -> str:
@@ -223,11 +226,12 @@ class Staging:
 
         `more`: query parameters besides those of `within`.
         """
-        self.client.command(
-            f"{sql} WHERE {self.fence.condition} AND ({condition})",
-            parameters=self.time_range.parameters | (more or {}),
-            settings=(settings or insert_settings(self.fence.cluster)) | self.fence.settings,
-        )
+        with whole_parts(self.client):
+            self.client.command(
+                f"{sql} WHERE {self.fence.condition} AND ({condition})",
+                parameters=self.time_range.parameters | (more or {}),
+                settings=(settings or insert_settings(self.fence.cluster)) | self.fence.settings,
+            )
 
     def replace(self, tables: tuple[str, ...], condition: str = "1") -> None:
         """Replaces the rows of recomputed batches in these live tables, and in the slice, by the staged ones.

@@ -28,6 +28,7 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, DEAD_LETTERS, SAMPLES, STACKS
 from sinks import cluster, metrics, stored_batches
+from sinks.damaged_parts import whole_parts
 from sinks.insert_tokens import InsertTokens
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
@@ -87,7 +88,8 @@ class ClickHouseSink:
         return decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
 
     def write(self, *ranges: MessageRange[Tables | DeadLetter]) -> None:
-        """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same ranges."""
+        """Inserts what is not stored yet. Raises the client's errors and DiskFullError; may then be called again with
+        the same ranges."""
         for message_range in ranges:
             self._write(message_range)
 
@@ -180,7 +182,8 @@ class ClickHouseSink:
             settings = SETTINGS | ({"insert_deduplication_token": name} if name else {})
             if self._cluster.name:
                 settings |= cluster.INSERT_SETTINGS
-            self._clients.get().insert_arrow(table, block, settings=settings)
+            with whole_parts(self._clients.get()):
+                self._clients.get().insert_arrow(table, block, settings=settings)
         metrics.ROWS.labels(self.name, table).inc(rows.num_rows)
 
 

@@ -23,6 +23,7 @@ from sinks.cluster import (
     of_this_host,
     wait_for_every_host,
 )
+from sinks.damaged_parts import whole_parts
 from sinks.kept_requests import days_near
 from sinks.operation_tables import LIMITS, OF_TRACES, SETTINGS, between
 from sinks.rollup_changes import insert_settings
@@ -61,7 +62,9 @@ def count_spans_of_samples(client: Client, day: int) -> int:
 def store_kept_traces(client: Client, day: int, thinning: int, cluster: Cluster) -> None:
     """Stores the traces of `kept_traces` for the hosts that delete rows of a day. `thinning`: a number of its own."""
     hashes = f"SELECT cityHash64(trace_id) AS hash FROM kept_traces WHERE {days_near(day)}"
-    client.command(_store(day, thinning, 0, hashes, cluster), settings=insert_settings(cluster) | SETTINGS | LIMITS)
+    settings = insert_settings(cluster) | SETTINGS | LIMITS
+    with whole_parts(client):
+        client.command(_store(day, thinning, 0, hashes, cluster), settings=settings)
 
 
 def store_kept_spans(client: Client, day: int, thinning: int, traces: dict[str, str], cluster: Cluster) -> None:
@@ -70,7 +73,8 @@ def store_kept_spans(client: Client, day: int, thinning: int, traces: dict[str, 
     of_range = f"{_samples(day)} AND {OF_TRACES} AND NOT {kept}"
     hashes = f"SELECT DISTINCT cityHash64(trace_id, span_id) AS hash FROM {of_range}"
     settings = insert_settings(cluster) | SETTINGS | LIMITS
-    client.command(_store(day, thinning, 1, hashes, cluster), parameters=traces, settings=settings)
+    with whole_parts(client):
+        client.command(_store(day, thinning, 1, hashes, cluster), parameters=traces, settings=settings)
 
 
 def count_kept_rows(client: Client, day: int, thinning: int, cluster: Cluster) -> int:

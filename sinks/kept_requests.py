@@ -10,6 +10,7 @@ from icestream import operation_sums
 from icestream.operation_sums import QUANTILES
 from icestream.rollups import DAY_S, OPERATION_DAYS
 from sinks.cluster import Cluster, wait_for_every_host
+from sinks.damaged_parts import whole_parts
 from sinks.operation_tables import LIMITS, OF_TRACES, SETTINGS, between
 from sinks.rollup_builds import read_valid_builds
 from sinks.rollup_changes import insert_settings
@@ -43,13 +44,14 @@ def choose_operations(client: Client, day: int, cluster: Cluster) -> bool:
     above = [f"toUInt64(least(if(isFinite({p}), {p} * {_ERROR}, {_NEVER}), {_NEVER}))" for p in ("heavy", "slow")]
     parameters = {"day": date_of(day), "build": builds.get(day, 0), "whole": WHOLE_REQUESTS}
     for operations in (named, unnamed):
-        client.command(
-            "INSERT INTO thinned_operations (day, service, operation, requests, above_cpu_ns, above_duration_ns)"
-            f" SELECT {{day:Date}}, service, operation, n, {', '.join(above)} FROM ({operations})"
-            " WHERE n > {whole:UInt64}",
-            parameters=parameters,
-            settings=insert_settings(cluster) | SETTINGS | LIMITS,
-        )
+        with whole_parts(client):
+            client.command(
+                "INSERT INTO thinned_operations (day, service, operation, requests, above_cpu_ns, above_duration_ns)"
+                f" SELECT {{day:Date}}, service, operation, n, {', '.join(above)} FROM ({operations})"
+                " WHERE n > {whole:UInt64}",
+                parameters=parameters,
+                settings=insert_settings(cluster) | SETTINGS | LIMITS,
+            )
     wait_for_every_host(client, cluster, "thinned_operations")
     chosen = "SELECT count() FROM thinned_operations WHERE day = {day:Date}"
     return bool(client.query(chosen, parameters={"day": date_of(day)}).result_rows[0][0])
@@ -60,7 +62,8 @@ def choose_traces(client: Client, day: int, traces: dict[str, str], cluster: Clu
     for select in (_select_heavy(day), _select_unreported(day), _select_named_by_spans(day)):
         insert = f"INSERT INTO kept_traces (day, trace_id) {select}"
         settings = insert_settings(cluster) | SETTINGS | LIMITS
-        client.command(insert, parameters={"day": date_of(day), **traces}, settings=settings)
+        with whole_parts(client):
+            client.command(insert, parameters={"day": date_of(day), **traces}, settings=settings)
 
 
 _THINNED = """LEFT ANY JOIN

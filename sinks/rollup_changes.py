@@ -19,6 +19,7 @@ from clickhouse_connect.driver.client import Client
 from icestream.rollups import CHANGES_SQL, HOUR_S, OPERATION_MINUTES, REQUESTS, Level, bucket_parameters
 from icestream.times import HOUR_NS
 from sinks.cluster import INSERT_SETTINGS, ONE_SERVER, Cluster, of_all_replicas
+from sinks.damaged_parts import whole_parts
 
 _HOUR_MS = HOUR_S * 1000
 REQUESTS_QUIET_S = 3600
@@ -121,7 +122,8 @@ def _note_added(client: Client, hours: Iterable[int], begun_s: int, work: str, c
     rows = [[hour * HOUR_S, "added", work] for hour in sorted(hours) if 0 <= hour * HOUR_S < begun_s]
     if rows:
         columns = ["start_time", "state", "work"]
-        client.insert("sample_changes", rows, column_names=columns, settings=insert_settings(cluster))
+        with whole_parts(client):
+            client.insert("sample_changes", rows, column_names=columns, settings=insert_settings(cluster))
 
 
 class Changes(NamedTuple):

@@ -27,6 +27,7 @@ from icestream.rollups import (
 from sinks import operation_tables
 from sinks.buckets import Bucket, one_by_one, together
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
+from sinks.damaged_parts import whole_parts
 from sinks.kafka_clock import Now
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
@@ -281,7 +282,8 @@ def _fill(client: Client, level: Level, builds: Mapping[int, int], of: Mapping[s
     parameters = {**fill_parameters(level, builds), **of}
     settings = insert_settings(cluster) | operation_tables.LIMITS | fill_settings(level, cluster)
     for table, statement in fill(level, builds, settings).items():
-        client.command(statement, parameters=parameters)
+        with whole_parts(client):
+            client.command(statement, parameters=parameters)
         wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
 
 

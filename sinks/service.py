@@ -10,13 +10,14 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from icestream import dead_letters
-from icestream.clickhouse import Clients
+from icestream.clickhouse import Clients, is_embedded
 from icestream.kafka import MAY_REPEAT, producer
 from icestream.messages.plausible import TimeLimits
 from icestream.settings import SettingError
 from icestream.symcache import SymCaches
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
+from sinks.disk_guard import DiskGuard
 from sinks.kafka_clock import KafkaClock, Now
 from sinks.parquet import ParquetSink
 from sinks.range_writer import Reject, Rejected
@@ -90,6 +91,8 @@ def start(
 def beside_clickhouse(settings: SinkSettings, clients: Clients, now: Now) -> dict[str, Work]:
     """Returns what runs beside the ClickHouse sink until an event is set, by the names of the threads."""
     beside: dict[str, Work] = {"rollups": Rollups(clients, now=now, room=room_of("rollups", settings)).run}
+    if is_embedded(settings.clickhouse):
+        beside["disk guard"] = DiskGuard(clients, room_of("clickhouse", settings)).run
     if settings.request_days > 0:
         beside["thinning"] = RequestThinner(clients, settings.request_days, now, room_of("thinning", settings)).run
     return beside

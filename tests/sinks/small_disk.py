@@ -17,8 +17,11 @@ SIZE_MB = 200
 class SmallDisk:
     path: Path
 
-    def fill(self) -> None:
-        """Leaves no byte free."""
+    def fill(self, leave: int = 0) -> None:
+        """Leaves so many bytes free, or a few less."""
+        left = self.path / "left"
+        left.write_bytes(b"\0" * leave)
+        os.sync()
         for number, block in enumerate((1_000_000, 4096, 1024, 16)):
             with open(self.path / f"filling-{number}", "wb", buffering=0) as file:
                 try:
@@ -27,6 +30,7 @@ class SmallDisk:
                 except OSError:
                     pass
         os.sync()
+        left.unlink()
 
     def free(self) -> None:
         for file in self.path.glob("filling-*"):
