@@ -139,10 +139,12 @@ class GroupWatch:
         self._stop.set()
 
     def _run(self) -> None:
-        reader = consumer(self._settings, self._group, log_level=2)  # the problem says that there is no Kafka
+        reader: Consumer | None = None
         standstills = Standstills()
         while not self._stop.is_set():
             try:
+                # The problem says that there is no Kafka.
+                reader = reader or consumer(self._settings, self._group, log_level=2)
                 offsets = read_offsets(reader, self._topics)
             except KafkaException as error:
                 self._set_problem(f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}")
@@ -153,7 +155,8 @@ class GroupWatch:
                 self._set_problem("; ".join(filter(None, problems)) or None)
                 self._on_offsets(offsets, standstills)
             self._stop.wait(LOOK_S)
-        reader.close()
+        if reader is not None:
+            reader.close()
 
     def _set_problem(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:

@@ -1,12 +1,15 @@
 import json
 import logging
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from icestream import kafka, readiness
 from icestream.readiness import GroupOffsets, GroupWatch, Partition, Standstill, Standstills
+from icestream.settings import KafkaSettings
 from icestream.topics import RAW, STREAMS_GROUP
 from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.brokers import Brokers
@@ -84,6 +87,24 @@ def test_a_group_of_which_nothing_moves_is_told_by_a_process_without_partitions(
 def test_partitions_of_which_no_leader_answers_do_not_stand_still() -> None:
     looks: list[tuple[dict[Partition, int], dict[Partition, int]]] = [({MOVES: i}, {MOVES: i}) for i in range(5)]
     assert standing(looks, [{MOVES: 0, STUCK: 0}] * 5) == ""
+
+
+def test_a_client_that_cannot_be_made_is_told_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the files of certificates are being replaced; it goes on when they are there."""
+    monkeypatch.setattr(readiness, "LOOK_S", 0.05)
+    missing = tmp_path / "ca.pem"
+    watch = GroupWatch(
+        KafkaSettings(kafka="127.0.0.1:1", kafka_security_protocol="SSL", kafka_ssl_ca=str(missing)),
+        STREAMS_GROUP, (RAW,),
+    )  # fmt: skip
+    wait_until(lambda: "ssl.ca.location failed" in (watch.problem or ""), lambda: watch.problem)
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=ca -keyout key -out made"
+    )
+    subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "made").rename(missing)
+    wait_until(lambda: "ssl.ca.location failed" not in (watch.problem or ""), lambda: watch.problem)
+    watch.close()
 
 
 @pytest.fixture
