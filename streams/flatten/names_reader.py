@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Collection
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from icestream import kafka
 from icestream.messages.checks import BadMessage
@@ -14,6 +14,8 @@ from icestream.stack_names import LIMIT_BYTES, UNKNOWN, StackNames
 from icestream.topics import FLATTEN_GROUP, STACKS
 
 _TIMEOUT_S = 15.0
+_PARTITIONS_S = 10.0
+"""Between two looks for partitions that were added."""
 
 
 class NamesReader:
@@ -23,14 +25,18 @@ class NamesReader:
         self.names = StackNames(limit_bytes)
         self._missed: set[int] = set()  # stacks that were not known at the end of the last wait
         self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
-        partitions = self._consumer.list_topics(STACKS, timeout=_TIMEOUT_S).topics[STACKS].partitions
-        self._behind = set(partitions)  # partitions that were not read to their end yet
-        self._consumer.assign([TopicPartition(STACKS, partition, OFFSET_BEGINNING) for partition in partitions])
+        self._assigned: set[int] = set()
+        self._behind: set[int] = set()  # partitions that were not read to their end yet
+        self._look_at = 0.0
+        self._look()
 
     def catch_up(self, deadline: float) -> bool:
         """Reads to the end of the topic, as far as `deadline` (time.monotonic()) permits.
 
         Returns whether it got there."""
+        if time.monotonic() >= self._look_at:
+            with contextlib.suppress(KafkaException):  # the next look may be answered
+                self._look()
         while time.monotonic() < deadline and (self._read(0.1 if self._behind else 0.0) or self._behind):
             pass
         return not self._behind
@@ -50,6 +56,15 @@ class NamesReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _look(self) -> None:
+        """Adds the partitions that are not assigned yet. Raises KafkaException."""
+        self._look_at = time.monotonic() + _PARTITIONS_S
+        partitions = self._consumer.list_topics(STACKS, timeout=_TIMEOUT_S).topics[STACKS].partitions
+        if new := set(partitions) - self._assigned:
+            self._consumer.incremental_assign([TopicPartition(STACKS, each, OFFSET_BEGINNING) for each in new])
+            self._assigned |= new
+            self._behind |= new
 
     def _lacking(self, stack_ids: Collection[int]) -> tuple[set[int], set[int]]:
         """Returns the stacks of which nothing is known, and those of which only a part is."""

@@ -7,13 +7,15 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka.admin import NewPartitions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream.kafka import producer
+from icestream.kafka import admin_client, producer
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
+from standalone.supervisor.in_process_broker import PARTITIONS
 from streams.flatten.flattener import _times
 from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
@@ -206,6 +208,24 @@ def test_a_stack_of_which_only_a_part_is_known_is_told_and_not_waited_for(in_pro
         assert time.monotonic() < began + PATIENCE_S
         send(in_process_broker, (STACKS, whole))
         wait_until(lambda: names.wait_for({0, 2}, time.monotonic() + 0.1) == set())
+
+
+@pytest.mark.kafka
+def test_names_of_a_partition_that_was_added_are_known_within_30_s(apache_kafka: KafkaSettings) -> None:
+    with closing(NamesReader(apache_kafka)) as names:
+        wait_until(lambda: names.catch_up(time.monotonic() + 1))
+        with admin_client(apache_kafka) as admin:
+            admin.create_partitions([NewPartitions(STACKS, PARTITIONS + 1)])[STACKS].result()
+        began = time.monotonic()
+        sender = producer(apache_kafka)
+        sender.produce(STACKS, stack_batch().SerializeToString(), partition=PARTITIONS)
+        assert sender.flush(PATIENCE_S) == 0
+
+        def known() -> bool:
+            names.catch_up(time.monotonic() + 1)  # as while no samples come
+            return bool(names.names.frames(2))
+
+        wait_until(known, seconds=30 - (time.monotonic() - began))
 
 
 def test_a_stack_that_nobody_announces_is_waited_for_once(in_process_broker: KafkaSettings) -> None:
