@@ -16,6 +16,7 @@ from tests.changed_kafka import add_partitions, copy, log_ends, lose_tail, make_
 from tests.chaos.cluster import STORE, Cluster
 from tests.chaos.load import Load
 from tests.chaos.small_disk import KEEP_FREE_MB, fill
+from tests.waiting import PATIENCE_S
 
 FREEZE_S = 13.0
 """Longer than the session timeouts of all groups (6 and 10 s): others have taken the partitions over by then."""
@@ -210,7 +211,8 @@ class Chaos:
         whole = file.rename(file.with_name("whole-file"))
         file.symlink_to(half)  # which needs no space on a disk that may be full
         try:
-            for _ in range(10):  # the store may be about to start
+            deadline = time.monotonic() + PATIENCE_S
+            while time.monotonic() < deadline:  # a backfill may run, or the store may be about to start
                 assert self._run("replay", self.load.start_unix_nano, self.load.end_unix_nano, "--dry-run") == 1
                 if file.name in (log := (self.cluster.folder / "replay.log").read_text()):
                     return file.name
