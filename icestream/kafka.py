@@ -36,6 +36,8 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
         "ssl.certificate.location": settings.kafka_ssl_certificate,
         "ssl.key.location": settings.kafka_ssl_key,
         "client.id": "icestream",
+        # When topics that were made anew, and partitions that were added, are noticed: else after five minutes.
+        "topic.metadata.refresh.interval.ms": 20_000,
     }
     if settings.kafka_sasl_mechanism.upper() == oauth.MECHANISM:
         config["oauth_cb"] = lambda _: tuple(oauth.token(settings))

@@ -6,8 +6,9 @@ import logging
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import committed_positions
-from icestream.log_mark import Mark
+from icestream.log_mark import Mark, absent
 from icestream.readiness import GroupOffsets, Partition, Standstills
+from icestream.settings import KafkaSettings
 from sinks import metrics
 from sinks.doubt import Doubt
 from sinks.pending import Pending
@@ -34,6 +35,9 @@ class Assignment:
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
         self._doubts: dict[Partition, Doubt] = {}
         self._next_offset: dict[Partition, int] = {}
+        self._last: dict[Partition, Mark] = {}  # of the last message that was read
+        self._checked: dict[Partition, Mark] = {}  # of one before, up to which the log is known to be the same
+        self._changed: set[Partition] = set()  # their logs, as another thread has found
         self._paused: set[Partition] = set()
         self._assigned: set[Partition] = set()
         for topic in sink.topics:  # a series that begins above 0 would not count as an increase
@@ -67,6 +71,8 @@ class Assignment:
             self._assigned.discard(key)
             self.pending.pop(key, None)
             self._next_offset.pop(key, None)
+            self._last.pop(key, None)
+            self._checked.pop(key, None)
             with contextlib.suppress(KeyError):
                 metrics.LAG.remove(self._sink.name, p.topic, str(p.partition))
 
@@ -94,8 +100,13 @@ class Assignment:
             return
         if key not in self.pending:
             self.pending[key] = Pending()
+        if key in self._checked and offset < self._next_offset[key]:
+            self._doubt_since_checked(key)
+            return
         self._count_gap(reader, key, offset)
         self.pending[key].add(message)
+        self._last[key] = Mark.of(message)
+        self._checked.setdefault(key, self._last[key])
 
     def doubt(self) -> None:
         """Doubts that the logs are still those that were read. What was read and not added comes again."""
@@ -103,20 +114,40 @@ class Assignment:
             pending = self.pending.get(key, _NOTHING)
             read = pending.messages[-1:]
             marks = (*map(Mark.of, read), *pending.marks)
-            if marks and key not in self._doubts:
+            if key in self._doubts:
+                self._doubts[key].looks = False
+            elif marks:
                 self._doubts[key] = Doubt(marks, marks[0].offset + 1, pending)
             else:
                 self._new.add(key)
 
+    def check_logs(self, settings: KafkaSettings) -> None:
+        """Looks whether the logs are still those that were read at the last check. GroupWatch calls it, in its thread.
+        Raises KafkaException."""
+        last = dict(self._last)
+        marks = {key: mark for key, mark in dict(self._checked).items() if last.get(key, mark) != mark}
+        changed = absent(settings, marks) if marks else set()
+        self._checked.update({key: last[key] for key in marks.keys() - changed if key in self._checked})
+        self._changed |= changed
+
+    def _doubt_since_checked(self, key: Partition) -> None:
+        pending, checked = self.pending.setdefault(key, Pending()), self._checked.get(key)
+        if key not in self._doubts and checked is not None:
+            before = [mark for mark in pending.marks if mark.offset < checked.offset]  # later ones are of the new log
+            self._doubts[key] = Doubt((checked, *before), self._next_offset[key], pending)
+
     def look(self, reader: Consumer) -> bool:
         """Asks Kafka for the commits of new partitions, and looks at the logs that are in doubt; False where there is
         neither. Raises KafkaException; then it is to be called again."""
-        if not self._new and all(doubt.looks for doubt in self._doubts.values()):
+        while self._changed:
+            if (key := self._changed.pop()) in self._assigned - self._new:
+                self._doubt_since_checked(key)
+        if not self._new and all(doubt.looks or doubt.writes for doubt in self._doubts.values()):
             return False
         for position in committed_positions(reader, [TopicPartition(*key) for key in sorted(self._new)], ASK_S):
             self._take_commit(reader, position)
         for key, doubt in list(self._doubts.items()):
-            if not doubt.looks:
+            if not doubt.looks and not doubt.writes:
                 self._go_to_next(reader, key, doubt)
         return True
 
@@ -133,13 +164,19 @@ class Assignment:
         """Goes to the message that a doubt looks for; where nothing is left to look for, the doubt is over."""
         low, high = reader.get_watermark_offsets(TopicPartition(*key), timeout=ASK_S)
         offset = doubt.next_offset(low, high)
+        if doubt.writes:
+            doubt.looks = False
+            return
         reader.seek(TopicPartition(*key, offset))
         if doubt.looks:
             return
         if doubt.changed:  # what was committed is of no use, and lag would be told from it
+            doubt.pending = Pending(marks=doubt.found)
             place = TopicPartition(*key, offset, metadata=str(doubt.pending.stored()))
             reader.commit(offsets=[place], asynchronous=False)
         self.pending[key] = doubt.pending
+        self._last.pop(key, None)
+        self._checked.pop(key, None)
         # A group that has committed nothing misses nothing.
         self._next_offset[key] = offset if doubt.changed or doubt.goes_on_at < 0 else doubt.goes_on_at
         del self._doubts[key]
@@ -179,8 +216,10 @@ class Assignment:
                 metrics.LAG.labels(self._sink.name, *key).set(offsets.lags[key])
 
     def _known(self) -> dict[Partition, Pending]:
-        """Returns the partitions whose logs are those that were read, as far as is known."""
-        return {key: p for key, p in self.pending.items() if key not in self._new and key not in self._doubts}
+        """Returns the partitions of which something may be written and committed: their commits are known, and their
+        logs are not in doubt, or known to be others than what was read."""
+        doubts = {key for key, doubt in self._doubts.items() if not doubt.writes}
+        return {key: p for key, p in self.pending.items() if key not in self._new and key not in doubts}
 
     def _count_gap(self, reader: Consumer, key: Partition, offset: int) -> None:
         expected = self._next_offset.get(key, offset)

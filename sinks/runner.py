@@ -29,6 +29,7 @@ _POLL_S = 0.1
 _CHECK_S = 10.0
 _RETRY_S = 2.0
 _ASK_TIME_S = 60.0
+_CHECK_LOGS_S = 20.0
 _LOOK_FOR_S = 30.0
 """A consumer that cannot tell for so long where to read on gives way to a new one. librdkafka's clients no longer take
 what a Kafka says that was put back to an old copy: its leaders are of an earlier epoch."""
@@ -69,6 +70,7 @@ class Runner:
         self._store_problem: str | None = None
         self._lost_connection = False
         self._looked = 0.0
+        self._check_logs_at = 0.0
 
     @property
     def problem(self) -> str | None:
@@ -200,6 +202,7 @@ class Runner:
         """GroupWatch calls it, in its thread. Where no message comes for a minute, they were read before this process
         started, and Kafka is asked how new they are."""
         self._assignment.note_lags(offsets, standstills)
+        self._check_logs()
         if self._knows_time or time.monotonic() < self._ask_time_at:
             return
         self._ask_time_at = time.monotonic() + _ASK_TIME_S
@@ -210,6 +213,15 @@ class Runner:
             return
         self._clock.note(newest_ms)
         self._knows_time = newest_ms > 0
+
+    def _check_logs(self) -> None:
+        if self._settings.kafka_in_process or time.monotonic() < self._check_logs_at:
+            return
+        self._check_logs_at = time.monotonic() + _CHECK_LOGS_S
+        try:
+            self._assignment.check_logs(self._settings)
+        except KafkaException as error:
+            log.debug("%s: Kafka does not say whether logs have changed: %s", self.sink.name, error)
 
     def _complain(self, error: KafkaError) -> None:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
