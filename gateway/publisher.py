@@ -154,5 +154,6 @@ class Publisher:
         return unavailable(f"Kafka did not take it: {error}")
 
     def _poll(self) -> None:
-        while not self._stop.is_set():
-            self._producer.poll(_POLL_S)
+        with contextlib.suppress(RuntimeError):  # the producer was closed by somebody else: nothing is left to poll for
+            while not self._stop.is_set():
+                self._producer.poll(_POLL_S)

@@ -150,9 +150,13 @@ def test_beyond_the_limit_of_requests_the_sender_shall_try_again(monkeypatch: py
         wait_until(lambda: any(call.done() for call in calls))
         refused.set()
         assert [call.code() for call in calls] == [grpc.StatusCode.UNAVAILABLE] * 2
-        assert sorted((call.details() or "").partition(":")[0] for call in calls) == [
-            "Kafka did not take it", "too many requests at the same time",
-        ]  # fmt: skip
+        taken, other = sorted((call.details() or "").partition(":")[0] for call in calls)
+        assert taken == "Kafka did not take it"
+        # As the message of the other one has come already, or has not.
+        assert other in ("too many requests at the same time", NOT_COME)
+
+
+NOT_COME = "the message did not come within 30 s, or sooner, as many others wait for theirs"
 
 
 class NoContext:
