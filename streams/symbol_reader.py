@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Message, TopicPartition
@@ -18,6 +19,8 @@ from streams import metrics
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
+_PARTITIONS_S = 20.0
+"""Between two looks for partitions that were added."""
 
 
 class SymbolReader:
@@ -34,6 +37,7 @@ class SymbolReader:
         self._stop = threading.Event()
         self._reader = consumer(settings, STREAMS_GROUP)
         self._ends: dict[int, int] = {}
+        self._assigned: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)
         self._thread.start()
 
@@ -42,14 +46,15 @@ class SymbolReader:
         self._thread.join(2)
 
     def _run(self) -> None:
+        look_at = 0.0
         while not self._stop.is_set():
-            try:
-                self._assign()
-                break
-            except KafkaException as error:
-                log.warning("cannot read %s: %s", SYMBOLS, error)
-                self._stop.wait(1)
-        while not self._stop.is_set():
+            if time.monotonic() >= look_at:
+                try:
+                    self._assign()
+                    look_at = time.monotonic() + _PARTITIONS_S
+                except KafkaException as error:
+                    log.warning("cannot read %s: %s", SYMBOLS, error)
+                    look_at = time.monotonic() + 1
             message = self._reader.poll(0.2)
             if message is None:
                 continue
@@ -61,15 +66,19 @@ class SymbolReader:
         self._reader.close()
 
     def _assign(self) -> None:
+        """Adds the partitions that are not assigned yet. Raises KafkaException."""
         partitions = self._reader.list_topics(SYMBOLS, timeout=_TIMEOUT_S).topics[SYMBOLS].partitions
-        starts = []
-        for partition in partitions:
+        starts, ends = [], {}
+        for partition in set(partitions) - self._assigned:
             low, high = self._reader.get_watermark_offsets(TopicPartition(SYMBOLS, partition), timeout=_TIMEOUT_S)
             starts.append(TopicPartition(SYMBOLS, partition, low))
             if low < high:
-                self._ends[partition] = high
-        self._reader.assign(starts)
-        if not self._ends:
+                ends[partition] = high
+        if starts:
+            self._reader.incremental_assign(starts)
+        self._assigned |= {start.partition for start in starts}
+        self._ends |= ends
+        if self._assigned and not self._ends:
             self.caught_up.set()
 
     def _note_read(self, partition: int, next_offset: int) -> None:

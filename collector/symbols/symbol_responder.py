@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_BACK = 100  # messages in each partition
 _TOO_OLD_NS = 600 * 10**9  # longer than one answer may take (builder.LARGE_TIMEOUT_S)
-_PARTITIONS_S = 60.0  # between two looks for new partitions
+_PARTITIONS_S = 20.0  # between two looks for new partitions
 _CHUNK_PAUSE_S = 0.05
 _LOOK_S = 0.5  # between two looks for requests
 _SELDOM_S = 2.0  # the same when none came for _REST_S

@@ -27,6 +27,7 @@ from sinks.ranges import MessageRange
 from sinks.service import start
 from sinks.settings import SinkSettings
 from standalone.supervisor.in_process_broker import InProcessBroker
+from tests.changed_kafka import add_partitions
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 from tests.sinks.running import Recording, committed, number, running, send
 from tests.waiting import PATIENCE_S, wait_until
@@ -157,6 +158,18 @@ def test_a_commit_that_fails_after_a_write_is_repeated_without_another_message(
     with running(in_process_broker, sink):
         wait_until(lambda: committed(in_process_broker, SAMPLES, group="recording") == 2)
     assert [message for one in sink.written for message in one.messages] == [b"1", b"2"]
+
+
+def test_partitions_that_are_added_are_read_long_before_five_minutes_are_over(apache_kafka: KafkaSettings) -> None:
+    sink = Recording()
+    send(apache_kafka, SAMPLES, b"1")
+    with running(apache_kafka, sink):
+        wait_until(lambda: sink.written)
+        started = time.monotonic()
+        add_partitions(apache_kafka, 6, SAMPLES)
+        send(apache_kafka, SAMPLES, b"2", partition=5)
+        wait_until(lambda: [message for one in sink.written for message in one.messages] == [b"1", b"2"])
+        assert time.monotonic() < started + 150
 
 
 class Panic(BaseException):

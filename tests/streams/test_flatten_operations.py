@@ -7,11 +7,10 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
-from confluent_kafka.admin import NewPartitions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream.kafka import admin_client, producer
+from icestream.kafka import producer
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
@@ -21,6 +20,7 @@ from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
 from streams.flatten.operations_reader import OperationsReader
 from streams.flatten.sums import FlatKey, Sums, SumsByKey
+from tests.changed_kafka import add_partitions
 from tests.data import messages as builders
 from tests.icestream.test_tail import send, stack_batch
 from tests.streams.test_flatten import START_MS, Reader, running
@@ -214,8 +214,7 @@ def test_a_stack_of_which_only_a_part_is_known_is_told_and_not_waited_for(in_pro
 def test_names_of_a_partition_that_was_added_are_known_within_30_s(apache_kafka: KafkaSettings) -> None:
     with closing(NamesReader(apache_kafka)) as names:
         wait_until(lambda: names.catch_up(time.monotonic() + 1))
-        with admin_client(apache_kafka) as admin:
-            admin.create_partitions([NewPartitions(STACKS, PARTITIONS + 1)])[STACKS].result()
+        add_partitions(apache_kafka, PARTITIONS + 1, STACKS)
         began = time.monotonic()
         sender = producer(apache_kafka)
         sender.produce(STACKS, stack_batch().SerializeToString(), partition=PARTITIONS)

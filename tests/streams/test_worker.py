@@ -25,6 +25,7 @@ from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from streams.app import QUEUED_BYTES
+from tests.changed_kafka import add_partitions
 from tests.conftest import delete_topics
 from tests.data.handwritten import Raw, Sample
 from tests.data.windows import Window, window
@@ -317,6 +318,36 @@ def test_topics_that_are_made_anew_while_a_worker_runs_are_processed_from_their_
         for one in made[4:]:
             worker.publish(one)
         wait_until(processed, lambda: worker.log.read_text())
+    finally:
+        worker.process.kill()
+        worker.process.wait()
+
+
+@pytest.mark.kafka
+def test_partitions_that_are_added_while_a_worker_runs_are_processed_with_their_traces(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    worker = Worker(apache_kafka, tmp_path)
+    worker.start()
+    hosts = range(2 * PARTITIONS)
+    made = [window(START, sequence) for sequence in range(1, 1 + 2 * len(hosts))]
+
+    def processed(count: int) -> bool:
+        if worker.process.poll() is not None:  # it saw activity and raw with different numbers; what runs it starts it
+            worker.start()
+        return worker.values() == expected(made[:count])
+
+    def publish(windows: list[Window]) -> None:
+        for host, one in zip(hosts, windows, strict=True):
+            worker.publish(one, host)
+        wait_until(partial(processed, made.index(windows[-1]) + 1), lambda: worker.log.read_text())
+
+    try:
+        publish(made[: len(hosts)])
+        add_partitions(apache_kafka, 2 * PARTITIONS, STACKS, SAMPLES, ACTIVITY, RAW)
+        worker.connect_again()  # it knows the new ones
+        publish(made[len(hosts) :])
+        assert any(message.partition() >= PARTITIONS for message in reading.messages(apache_kafka, SAMPLES))
     finally:
         worker.process.kill()
         worker.process.wait()
