@@ -1,13 +1,12 @@
 """Sinks whose topics are made anew, lose their last messages, or are put back to an old copy: nothing is skipped."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Message
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import REGISTRY
 
 from icestream.kafka import client_config
@@ -110,17 +109,6 @@ def test_a_topic_made_anew_within_a_moment_is_read_from_its_beginning(apache_kaf
         send(apache_kafka, SAMPLES, *values("new", 9))
         wait_until(lambda: set(values("new", 9)) <= set(written(sink)), lambda: written(sink))
     assert set(values("old", 5)) <= set(written(sink))
-
-
-def test_a_partition_that_is_added_is_read_before_long(apache_kafka: KafkaSettings) -> None:
-    sink, admin = Recording(), AdminClient(client_config(apache_kafka))
-    send(apache_kafka, SAMPLES, b"1")
-    with stored(apache_kafka, 1, sink):
-        admin.create_partitions([NewPartitions(SAMPLES, PARTITIONS + 1)])[SAMPLES].result()
-        begun = time.monotonic()
-        send(apache_kafka, SAMPLES, b"2", partition=PARTITIONS)
-        wait_until(lambda: b"2" in written(sink), lambda: written(sink))
-    assert time.monotonic() - begun < 150  # by default, up to 300 s
 
 
 def made(admin: AdminClient) -> bool:
