@@ -6,8 +6,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from icestream.log_mark import Mark
+from icestream.log_mark import Mark, checksum
 from icestream.messages.plausible import ANY_TIME, Times
 
 _EVENT_BYTES = 1_000
@@ -30,6 +31,10 @@ class Event:
     def bytes(self) -> int:
         """About what it takes in memory."""
         return _EVENT_BYTES + len(self.value)
+
+    @cached_property
+    def mark(self) -> Mark:
+        return Mark(self.offset, checksum(self.value))
 
 
 @dataclass

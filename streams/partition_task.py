@@ -17,7 +17,7 @@ from typing import NoReturn
 from confluent_kafka import KafkaException
 
 from icestream.dead_letters import Rate, reason
-from icestream.log_mark import Mark, checksum
+from icestream.log_mark import Mark
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -146,8 +146,10 @@ class PartitionTask:
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
         state = self._processor.partition(self.partition)
         raw.next_offset, activity.next_offset = max(state.raw_next, raw_committed), state.activity_next
-        for feed, checksum_of_last in ((raw, state.raw_checksum), (activity, state.activity_checksum)):
-            feed.last = Mark(feed.next_offset - 1, checksum_of_last) if checksum_of_last else None
+        if state.raw_checksum:
+            raw.last = Mark(state.raw_next - 1, state.raw_checksum)
+        if state.activity_checksum:
+            activity.last = Mark(state.activity_next - 1, state.activity_checksum)
         for work in (
             self._run(raw, self._raw),
             self._run(activity, self._activity),
@@ -216,7 +218,7 @@ class PartitionTask:
         """Ends the doubt when the last message comes again. Raises RuntimeError if another one is in its place."""
         if feed.last is None or event.offset != feed.last.offset:
             return
-        if checksum(event.value) != feed.last.checksum:
+        if event.mark != feed.last:
             self._changed(feed)
         feed.doubted = False
 
@@ -271,7 +273,7 @@ class PartitionTask:
         delivery = self._outbox.sent() if again else await process(event)
         feed.deadline_s = None
         if not again:
-            feed.last = Mark(event.offset, checksum(event.value))
+            feed.last = event.mark
         feed.skip_to(event.offset + 1)
         feed.unacknowledged.append((event, delivery))
         feed.sent.set()
@@ -389,4 +391,4 @@ class PartitionTask:
         feed.low, feed.end, feed.end_asked_s = log_end.low, log_end.high, asked_s
 
     def _message_id(self, topic: str, event: Event) -> MessageId:
-        return MessageId(self._cluster, topic, self.partition, event.offset, checksum(event.value))
+        return MessageId(self._cluster, topic, self.partition, event.offset, event.mark.checksum)

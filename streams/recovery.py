@@ -141,6 +141,7 @@ def read(
             "partition %d: a topic was made anew, or Kafka has lost messages: goes on after the last message that was"
             " processed, and that Kafka still has", partition,
         )  # fmt: skip
+    if entries[-1:] != all_entries[-1:]:  # what was committed is of a log that is no more
         position = entries[-1].position if entries else Position()
         raw_committed = min(raw_committed, position.raw_next)
         activity_committed = min(activity_committed, position.activity_next)

@@ -31,7 +31,9 @@ class Bench:
         operators: Operators | None = None,
         wait_s: float = 3600,
         rate: Rate | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
+        self.breaks = 0  # of connections
         self.acknowledged: list[tuple[str, int]] = []
         self.failed: list[BaseException] = []
         self.sent: list[bytes] = []
@@ -56,8 +58,9 @@ class Bench:
             lambda topic: None,
             self.seek,
             rate,
+            lambda: self.breaks,
         )
-        self.task.start(contextlib.nullcontext(Recovery()))
+        self.task.start(contextlib.nullcontext(recovery or Recovery()))
 
     async def room(self) -> None:
         """There is always room."""

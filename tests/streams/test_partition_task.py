@@ -10,6 +10,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from streams import partition_task
 from streams.process import Operators
+from streams.recovery import InputMessage, Plan, Recovery
 from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import context
 from tests.data.windows import window
@@ -228,6 +229,30 @@ def test_activity_that_kafka_did_not_have_once_does_not_make_raw_go_ahead_of_oth
         await bench.until(3)
         assert len(bench.sent) == 2  # no correction
         assert sum(traced(bench.sent).values()) == 10
+        await bench.close()
+
+    run(scenario)
+
+
+def test_a_broken_connection_ends_no_task_that_took_over_after_a_bad_message(in_process_broker: KafkaSettings) -> None:
+    """The last message that was committed is another one than the last one that was recovered."""
+
+    async def scenario() -> None:
+        values = [Raw([Sample(1)], sequence=1).bytes(), b"\xff", Raw([Sample(1)], sequence=2).bytes()]
+        plan = Plan(raw_next=1, raw_committed=2)
+        bench = Bench(in_process_broker, recovery=Recovery(plan, iter([InputMessage(RAW, 0, values[0])])))
+        bench.log(RAW, values)
+        await bench.until_true(lambda: bench.task.recovered)
+        bench.breaks += 1
+        for offset in (1, 2):
+            bench.put(RAW, offset, values[offset])
+        await bench.until_true(lambda: bool(bench.sought))
+        assert bench.sought == [(RAW, 0)]
+        for offset, value in enumerate(values):
+            bench.put(RAW, offset, value)
+        await bench.until(3)
+        assert bench.failed == []
+        assert len(bench.sent) == 1
         await bench.close()
 
     run(scenario)
