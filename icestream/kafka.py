@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from icestream import oauth
@@ -113,31 +113,38 @@ def committed_positions(reader: Consumer, partitions: list[TopicPartition], time
     return positions
 
 
+def first_messages(reader: Consumer, positions: list[TopicPartition]) -> Iterator[Message]:
+    """Yields the first message at or after each position; where there is none, a message whose error is that the log
+    ends. The reader must be one that notices that (`enable.partition.eof`). Raises KafkaException."""
+    reader.assign(positions)
+    waiting = {(position.topic, position.partition) for position in positions}
+    deadline = time.monotonic() + _ANSWER_S
+    while waiting:
+        message = reader.poll(1.0)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_ANSWER_S:.0f} s"))
+            continue
+        if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        partition = (message.topic() or "", message.partition() or 0)
+        if partition in waiting:
+            waiting.remove(partition)
+            yield message
+
+
 def unread(settings: KafkaSettings, positions: list[TopicPartition]) -> list[TopicPartition]:
     """Returns the positions at or after which there is a message. Raises KafkaException.
 
     Offsets do not say that: the end of a transaction has an offset, too, and nobody reads it.
     """
-    reader = consumer(settings, UNREAD_GROUP, **{"enable.partition.eof": True})
-    try:
-        reader.assign(positions)
-        waiting = {(position.topic, position.partition): position for position in positions}
-        found = []
-        deadline = time.monotonic() + _ANSWER_S
-        while waiting:
-            message = reader.poll(1.0)
-            if message is None:
-                if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_ANSWER_S:.0f} s"))
-                continue
-            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            position = waiting.pop((message.topic() or "", message.partition() or 0), None)
-            if position is not None and error is None:
-                found.append(position)
-        return found
-    finally:
-        reader.close()
+    of_partition = {(position.topic, position.partition): position for position in positions}
+    with contextlib.closing(consumer(settings, UNREAD_GROUP, **{"enable.partition.eof": True})) as reader:
+        return [
+            of_partition[message.topic() or "", message.partition() or 0]
+            for message in first_messages(reader, positions)
+            if message.error() is None
+        ]
 
 
 def is_in_process(client: Consumer | Producer | AdminClient, timeout_s: float) -> bool:

@@ -5,15 +5,15 @@ to other messages when Kafka has lost the end of a log, or was put back to an ol
 remembers a mark of the last message before it as well, and looks whether Kafka still has that message there.
 """
 
+import contextlib
 import re
-import time
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
-from icestream.kafka import consumer
+from icestream.kafka import consumer, first_messages
 from icestream.readiness import Partition
 from icestream.settings import KafkaSettings
 from icestream.topics import UNREAD_GROUP
@@ -54,24 +54,14 @@ def absent(settings: KafkaSettings, marks: Mapping[Partition, Mark]) -> set[Part
     """Returns the partitions in which Kafka has another message, or none, at the offset of the mark; but not where it
     has deleted the message because of its age. Raises KafkaException."""
     few = {"fetch.message.max.bytes": 10_000, "queued.min.messages": 1, "queued.max.messages.kbytes": 2048}
+    positions = [TopicPartition(*partition, mark.offset) for partition, mark in marks.items()]
+    gone = set()
     reader = consumer(settings, UNREAD_GROUP, log_level=2, **{"enable.partition.eof": True} | few)
-    try:
-        reader.assign([TopicPartition(*partition, mark.offset) for partition, mark in marks.items()])
-        waiting, gone = dict(marks), set()
-        deadline = time.monotonic() + _ANSWER_S
-        while waiting:
-            message = reader.poll(1.0)
-            if message is None and time.monotonic() > deadline:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_ANSWER_S:.0f} s"))
-            if message is None:
-                continue
-            error, partition = message.error(), (message.topic() or "", message.partition() or 0)
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            mark = waiting.pop(partition, None)
-            if mark is not None and (error is not None or Mark.of(message) != mark):
+    with contextlib.closing(reader):
+        for message in first_messages(reader, positions):
+            partition = (message.topic() or "", message.partition() or 0)
+            if message.error() is not None or Mark.of(message) != marks[partition]:
                 low, _ = reader.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_S)
-                gone |= {partition} if low <= mark.offset else set()
-        return gone
-    finally:
-        reader.close()
+                if low <= marks[partition].offset:
+                    gone.add(partition)
+    return gone

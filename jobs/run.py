@@ -24,8 +24,8 @@ from jobs.lock import JobLock
 from jobs.replay import replay
 from jobs.slices import Work
 from jobs.sources import KafkaSource, Source, SourceError, choose
+from sinks.disk_room import room_of
 from sinks.migrate import MigrationError, check
-from sinks.room import room_of
 from sinks.settings import StorageSettings
 from streams.process import Operators
 from streams.symbolize import Symbolizer

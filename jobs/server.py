@@ -15,9 +15,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from icestream.clickhouse import Clients, is_embedded
+from icestream.clickhouse import Clients, embedded_folder
 from icestream.progress import Progress
 from jobs.job import Job, JobError, Outcome
 from sinks.settings import StorageSettings
@@ -96,8 +95,8 @@ class JobServer:
 
 def socket_path(dsn: str) -> Path | None:
     """Returns where the store with this embedded database takes jobs; None for a ClickHouse server."""
-    path = urlsplit(dsn).path
-    return Path(path, "jobs.sock") if is_embedded(dsn) and path.strip("/") else None
+    folder = embedded_folder(dsn)
+    return folder / "jobs.sock" if folder else None
 
 
 def ask_server(path: Path, job: Job, progress: Progress, flags: Sequence[str] = ()) -> Outcome:

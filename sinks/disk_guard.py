@@ -6,8 +6,8 @@ import threading
 from icestream.clickhouse import Clients
 from icestream.free_space import free_bytes
 from sinks.damaged_parts import mend
+from sinks.disk_room import DiskRoom
 from sinks.repeat import note_failure
-from sinks.room import Room
 
 _LOOK_S = 1.0
 _NAME = "disk guard"
@@ -20,7 +20,7 @@ class DiskGuard:
     Between the half and the whole, ClickHouse can still free space: it drops rows by their age with merges.
     """
 
-    def __init__(self, clients: Clients, room: Room) -> None:
+    def __init__(self, clients: Clients, room: DiskRoom) -> None:
         self._clients = clients
         self._room = room
         self._stopped = False

@@ -14,7 +14,7 @@ from sinks.settings import StorageSettings
 
 
 @dataclass(frozen=True)
-class Room:
+class DiskRoom:
     """What a sink leaves free on its disk."""
 
     sink: str
@@ -31,11 +31,11 @@ class Room:
         require(self.folder, self.keep_free_mb)
 
 
-def room_of(sink: str, settings: StorageSettings) -> Room:
+def room_of(sink: str, settings: StorageSettings) -> DiskRoom:
     """Returns the room of a sink, by its name."""
     destinations = {"parquet": settings.parquet, "archive": settings.archive}
     if destination := destinations.get(sink):
         folder = None if "://" in destination else Path(destination).absolute()
     else:
         folder = embedded_folder(settings.clickhouse)
-    return Room(sink, folder, settings.keep_free_mb)
+    return DiskRoom(sink, folder, settings.keep_free_mb)

@@ -13,10 +13,10 @@ from icestream.messages.checks import BadMessage
 from icestream.readiness import Partition
 from sinks import metrics
 from sinks.assignment import Assignment
+from sinks.disk_room import DiskRoom
 from sinks.pending import Decoded, Pending
 from sinks.ranges import MessageRange
 from sinks.refused import MAX_REFUSED_PER_HOUR, refused
-from sinks.room import Room
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
 
@@ -35,7 +35,7 @@ class RangeWriter:
     """Used by one thread."""
 
     def __init__(
-        self, sink: Sink, assignment: Assignment, reject: Reject, cluster: str, flush_bytes: int, room: Room
+        self, sink: Sink, assignment: Assignment, reject: Reject, cluster: str, flush_bytes: int, room: DiskRoom
     ) -> None:
         self._sink = sink
         self._assignment = assignment

@@ -4,17 +4,17 @@ large fleet, a day takes hours, and rollups must not wait for that."""
 import threading
 
 from icestream.clickhouse import Clients
+from sinks.disk_room import DiskRoom
 from sinks.kafka_clock import Now
 from sinks.migrate import check
 from sinks.repeat import repeat
-from sinks.room import Room
 from sinks.thin_requests import thin_requests
 
 
 class RequestThinner:
     """Used by one thread."""
 
-    def __init__(self, clients: Clients, request_days: int, now: Now, room: Room) -> None:
+    def __init__(self, clients: Clients, request_days: int, now: Now, room: DiskRoom) -> None:
         """`request_days`: for how many days all requests are kept; `room`: of the disk."""
         self._clients = clients
         self._request_days = request_days

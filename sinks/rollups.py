@@ -28,6 +28,7 @@ from sinks import operation_tables
 from sinks.buckets import Bucket, one_by_one, together
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
 from sinks.damaged_parts import whole_parts
+from sinks.disk_room import DiskRoom
 from sinks.kafka_clock import Now
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
@@ -36,7 +37,6 @@ from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import note_builds, read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, insert_settings, read_changes
 from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
-from sinks.room import Room
 from sinks.stored_days import days_of_builds, rows_of_days
 from sinks.unused_builds import KILLED_AFTER_S, drop_unused_builds
 
@@ -95,13 +95,13 @@ class Rollups:
         clients: Clients,
         operations_s: float = _OPERATIONS_S,
         now: Now = time.time,
-        room: Room | None = None,
+        room: DiskRoom | None = None,
     ) -> None:
         """`operations_s`: see _OPERATIONS_S; `room`: of the disk; None: it need not be asked about."""
         self._clients = clients
         self._operations_s = operations_s
         self._now = now
-        self._room = room or Room(_NAME, None, 0)
+        self._room = room or DiskRoom(_NAME, None, 0)
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""

@@ -17,10 +17,10 @@ from icestream.readiness import GroupOffsets, GroupWatch, Standstills
 from icestream.settings import KafkaSettings
 from sinks import metrics
 from sinks.assignment import Assignment
+from sinks.disk_room import DiskRoom
 from sinks.kafka_clock import KafkaClock, newest_timestamp_ms
 from sinks.migrate import MigrationError
 from sinks.range_writer import RangeWriter, Reject
-from sinks.room import Room
 from sinks.sink import Sink
 
 log = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ class Runner:
         flush_s: float = 1.0,
         flush_bytes: int = 16_000_000,
         clock: KafkaClock | None = None,
-        room: Room | None = None,
+        room: DiskRoom | None = None,
     ) -> None:
         """`clock`: is told the timestamps of messages; `room`: of the disk; None: it need not be asked about."""
         self.sink = sink
         self._clock = clock or KafkaClock()
         self._settings = settings
-        self._room = room or Room(sink.name, None, 0)
+        self._room = room or DiskRoom(sink.name, None, 0)
         self._reject = reject
         self._stop = stop
         self._flush_s = flush_s

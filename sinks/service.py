@@ -18,13 +18,13 @@ from icestream.symcache import SymCaches
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
 from sinks.disk_guard import DiskGuard
+from sinks.disk_room import room_of
 from sinks.kafka_clock import KafkaClock, Now
 from sinks.parquet import ParquetSink
 from sinks.range_writer import Reject, Rejected
 from sinks.request_thinner import RequestThinner
 from sinks.resolve import ResolveSink
 from sinks.rollups import Rollups
-from sinks.room import room_of
 from sinks.runner import Runner
 from sinks.settings import SinkSettings
 from sinks.sink import Sink

@@ -11,9 +11,9 @@ from icestream.clickhouse import Clients
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import CLICKHOUSE_GROUP, SAMPLES
+from sinks.disk_room import DiskRoom
 from sinks.range_writer import Rejected
 from sinks.ranges import MessageRange
-from sinks.room import Room
 from sinks.runner import Runner
 from tests.waiting import PATIENCE_S
 
@@ -32,7 +32,7 @@ def running(
     rejected: list[Message] | None = None,
     flush_s: float = 0.2,
     flush_bytes: int = 16_000_000,
-    room: Room | None = None,
+    room: DiskRoom | None = None,
 ) -> Iterator[Runner]:
     stop = threading.Event()
     keep = rejected if rejected is not None else []

@@ -29,7 +29,7 @@ from icestream.clickhouse import Clients
 from icestream.free_space import DiskFullError
 from sinks.damaged_parts import mend, whole_parts
 from sinks.disk_guard import DiskGuard
-from sinks.room import Room
+from sinks.disk_room import DiskRoom
 from tests.sinks.small_disk import SmallDisk
 
 disk = SmallDisk(Path(sys.argv[1]))
@@ -104,7 +104,7 @@ def test_parts_whose_merge_could_not_be_written_come_back(disk: SmallDisk) -> No
 
 
 GUARD = """
-guard = DiskGuard(clients, Room("clickhouse", disk.path / "db", 100))
+guard = DiskGuard(clients, DiskRoom("clickhouse", disk.path / "db", 100))
 def merge():
     try:
         client.command("OPTIMIZE TABLE t FINAL SETTINGS optimize_throw_if_noop = 1")

@@ -12,7 +12,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ARCHIVE_GROUP, RAW, SAMPLES
 from sinks import archive
 from sinks.archive import ArchiveSink
-from sinks.room import Room
+from sinks.disk_room import DiskRoom
 from tests.sinks.messages import sample_batch
 from tests.sinks.running import committed, running, send
 from tests.sinks.small_disk import KINDS, SmallDisk, small_disk
@@ -128,7 +128,7 @@ def test_a_sink_leaves_room_on_its_disk_and_goes_on_when_there_is_some(
 ) -> None:
     folder = disk.path / "archive"
     disk.fill()
-    room = Room("archive", folder, 20)
+    room = DiskRoom("archive", folder, 20)
     sink = ArchiveSink(str(folder))
     with running(in_process_broker, sink, room=room) as runner:
         wait_until(lambda: "is full: 0 MB are free, and 20 MB are needed" in (runner.problem or ""))
@@ -151,7 +151,7 @@ from icestream.settings import KafkaSettings
 from sinks import runner
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import migrate
-from sinks.room import Room
+from sinks.disk_room import DiskRoom
 from functools import partial
 from pathlib import Path
 
@@ -163,7 +163,7 @@ migrate(clients.get())
 stop = threading.Event()
 sink = runner.Runner(
     ClickHouseSink(clients), KafkaSettings(kafka=kafka, kafka_in_process=True), lambda letters: None, stop, 0.2,
-    room=Room("clickhouse", Path(folder, "db"), 20),
+    room=DiskRoom("clickhouse", Path(folder, "db"), 20),
 )
 thread = threading.Thread(target=sink.run)
 thread.start()

@@ -18,10 +18,10 @@ from sinks import rollups
 from sinks.buckets import Bucket, together
 from sinks.clickhouse import ClickHouseSink
 from sinks.cluster import Cluster
+from sinks.disk_room import DiskRoom
 from sinks.rollup_builds import read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, hours_of_spans, note_work_sql
 from sinks.rollups import Rollups
-from sinks.room import Room
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, tables
 from tests.waiting import PATIENCE_S
@@ -345,7 +345,7 @@ def test_a_build_reads_changes_before_it_waits_for_the_rows_that_they_are_about(
 
 def test_without_room_on_the_disk_nothing_is_built(clients: Clients, tmp_path: Path) -> None:
     store(clients, 1)
-    room = Room("rollups", tmp_path, 10**12)
+    room = DiskRoom("rollups", tmp_path, 10**12)
     with pytest.raises(DiskFullError):
         Rollups(clients, room=room).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
     assert valid(clients.get()) == []
