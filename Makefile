@@ -18,10 +18,10 @@ CONTAINERS := tests/pipeline/test_containers.py
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka docs bench chaos fuzz containers soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers soak picture recording clean setup-test
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what icestream needs to run, with apt and into .venv
 	@PYTHON=$(PYTHON) deploy/setup.sh run
@@ -87,6 +87,15 @@ schemas-check: setup-test
 bpf-check: setup-test
 	@if clang --version | grep -q '$(BPF_CLANG)'; then $(MAKE) -s -C bpf check; \
 	  else echo "eBPF objects not compared: they are built with clang $(BPF_CLANG)"; fi
+
+# With the hash of every file, so that the image gets what was tested, whoever serves it.
+lock: setup-test ## write the packages of the image, with their hashes, from pyproject.toml and constraints.txt
+	@$(BIN)/uv pip compile -q deploy/docker/requirements.in -c constraints.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --no-emit-package icestream --no-emit-package icestream-tracing -o deploy/docker/requirements.txt
+
+.env: ## make a password for the ClickHouse of docker-compose.yml
+	@umask 077 && printf 'CLICKHOUSE_PASSWORD=%s\n' "$$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" > $@
 
 docs: setup-test ## write docs/settings.md from the settings
 	@$(BIN)/python docs/generate_settings.py

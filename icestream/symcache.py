@@ -5,10 +5,10 @@ functions. A message has its URI in a symbol store, or a chunk of it. Here it is
 when it is first used.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -23,7 +23,7 @@ import zstandard
 from pyarrow import fs
 from symbolic.symcache import SymCache
 
-from icestream import atomic_file
+from icestream import atomic_file, file_lock
 from icestream.byte_cache import ByteCache
 from icestream.demangle import demangle
 from icestream.disk_cache import DiskCache
@@ -50,6 +50,8 @@ RETRY_S = 60.0
 """How long a file that could not be fetched is not tried again, and a slow symbol store not waited for."""
 FETCHERS = 4
 """Threads that fetch files beside `get`. pyarrow waits 100 s for a store that does not answer."""
+_LOCKED_S = 10.0
+"""Longer than any other process needs to store a file that it has."""
 MAX_COMING = 1000
 """Files that are fetched, or wait for a thread, at a time. Whoever wants more of them asks later."""
 
@@ -297,10 +299,13 @@ class SymCaches:
 
     @contextmanager
     def _others_wait(self) -> Iterator[None]:
-        """Keeps other threads and processes from storing a file in this block: a file and its entry belong together."""
-        with open(self._folder / ".lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        """Keeps other threads and processes from storing a file in this block: a file and its entry belong together.
+        Raises OSError."""
+        lock = file_lock.lock(self._folder / ".lock", _LOCKED_S)
+        try:
             yield
+        finally:
+            os.close(lock)
 
     def _forget(self, path: Path) -> None:
         """Follows the eviction of a file."""

@@ -19,6 +19,8 @@ from icestream.settings import variable
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"
+CONSTRAINTS = ROOT / "constraints.txt"
+COLLECTOR_UNIT = ROOT / "deploy/systemd/icestream-collector.service"
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 SERVICES: dict[str, Any] = YAML(typ="safe").load(COMPOSE)["services"]
 OURS = [name for name, service in SERVICES.items() if service["image"] == "icestream"]
@@ -61,8 +63,52 @@ def test_topics_and_tables_are_made_before_anybody_needs_them() -> None:
         assert SERVICES[name]["depends_on"]["tables"] == {"condition": "service_completed_successfully"}
 
 
-def test_only_the_collector_is_privileged() -> None:
-    assert [name for name, service in SERVICES.items() if service.get("privileged")] == ["collector"]
+@pytest.mark.parametrize("name", OURS)
+def test_each_part_has_no_right_that_it_does_not_need(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert "privileged" not in service
+    (needed,) = re.findall(r"^AmbientCapabilities=(.+)$", COLLECTOR_UNIT.read_text(), re.MULTILINE)
+    capabilities = {*needed.split(), "CAP_SETPCAP"} if name == "collector" else set()
+    assert {f"CAP_{capability}" for capability in service.get("cap_add", [])} == capabilities
+    assert service.get("user") == ("root" if name == "collector" else None)  # else the image's
+
+
+def test_parts_share_a_volume_only_where_one_writes_what_others_read() -> None:
+    writers: dict[str, list[str]] = {}
+    for name in OURS:
+        for volume in SERVICES[name].get("volumes", []):
+            source, _, mode = volume.partition(":")[0], *volume.rpartition(":")[1:]
+            if not source.startswith("/") and mode != "ro":
+                writers.setdefault(source, []).append(name)
+    assert writers
+    assert all(len(names) == 1 for names in writers.values()), writers
+
+
+def test_no_password_is_known_before() -> None:
+    text = COMPOSE.read_text()
+    assert text.count("${CLICKHOUSE_PASSWORD:?run make .env}") == text.count("CLICKHOUSE_PASSWORD:?") == 2
+    assert not re.search(r"\$\{\w+:-", text)
+
+
+def test_a_random_password_is_made_that_only_its_owner_reads(tmp_path: Path) -> None:
+    made = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        subprocess.run(["make", "-s", "-C", str(folder), "-f", str(ROOT / "Makefile"), ".env"], check=True)
+        assert (folder / ".env").stat().st_mode & 0o777 == 0o600
+        made += re.findall(r"^CLICKHOUSE_PASSWORD=([0-9a-f]{48})\n$", (folder / ".env").read_text())
+    assert len(set(made)) == 2
+
+
+def test_the_image_has_the_versions_that_are_tested() -> None:
+    versions = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
+    tested = {name.lower().replace("_", "-"): version for name, version in versions.findall(CONSTRAINTS.read_text())}
+    locked = versions.findall((ROOT / "deploy/docker/requirements.txt").read_text())
+    assert len(locked) > 50
+    assert [name for name, version in locked if name in tested and tested[name] != version] == []
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

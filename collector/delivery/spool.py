@@ -9,7 +9,6 @@ profiling. Samples of windows that are given up are counted, so that a later bat
 """
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from collector.delivery.message_log import Message, decode, encode
-from icestream import atomic_file
+from icestream import atomic_file, file_lock
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 
@@ -229,15 +228,10 @@ def _own(directory: Path) -> int:
     """Makes the directory and locks it; returns the lock's descriptor. Raises SpoolError if another collector has it,
     and OSError."""
     directory.mkdir(parents=True, exist_ok=True)
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        if isinstance(error, BlockingIOError):
-            raise SpoolError(f"another collector uses the spool directory {directory}") from error
-        raise
-    return lock
+        return file_lock.lock(directory / "lock")
+    except file_lock.Locked as error:
+        raise SpoolError(f"another collector uses the spool directory {directory}: {error}") from error
 
 
 def _left(directory: Path) -> Iterator[Entry]:

@@ -43,7 +43,6 @@ def start_icestream(data: Path, frequency: int, stop: threading.Event) -> Iterat
         sys.executable, "-m", "icestream.cli", "up", "--data", str(data), "--listen", "127.0.0.1:0",
         "--metrics-listen", "127.0.0.1:0", "--no-local-kafka", "--frequency", str(frequency),
     ]  # fmt: skip
-    data.chmod(0o711)  # the user who runs most parts must get to their folders in it
     with (data / _LOG).open("wb") as output:
         process = spawn(argv, env=environ, output=output)
     try:

@@ -15,8 +15,8 @@ class Account:
     home: str
 
     def environ(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Returns the environment of this user's processes: nothing in it leads to the home of another user."""
-        shared = {name: value for name, value in environ.items() if not name.startswith("XDG_")}
+        """Returns the environment of this user's processes: nothing in it leads to a folder of another user."""
+        shared = {name: value for name, value in environ.items() if not name.startswith("XDG_") and name != "TMPDIR"}
         return shared | {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
 

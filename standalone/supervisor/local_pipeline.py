@@ -24,8 +24,8 @@ from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
+from standalone.supervisor import data_folder
 from standalone.supervisor.account import Account
-from standalone.supervisor.data_lock import DataLock, InUse
 from standalone.supervisor.free_port import free_port, listener
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
@@ -76,8 +76,8 @@ class LocalPipeline:
                 )
         with contextlib.ExitStack() as opened:
             try:
-                opened.callback(DataLock(self._folder).close)
-            except (InUse, OSError) as error:
+                opened.callback(os.close, data_folder.take(self._folder))
+            except OSError as error:
                 raise StartError(f"cannot use the data folder: {error}") from error
             self._addresses["api"] = _free_address(self._settings.listen, "--listen")
             if self._settings.gateway:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from icestream.settings import variable
 from standalone.settings import UpSettings
 from standalone.supervisor.account import Account, find_account
+from standalone.supervisor.data_folder import let_enter
 from standalone.supervisor.give_folder import give, let_read, owner
 from standalone.supervisor.local_kafka import HOME, why_unavailable
 from standalone.supervisor.reach import Needs, own_code, why_not
@@ -53,6 +54,7 @@ def _choose(settings: UpSettings, listen: Iterable[str], data: int) -> Account |
     if user is None:
         problem: str | None = f"there is no user {' or '.join(names)}"
     else:
+        let_enter(data, user)
         problem = _link(settings.folder) or why_not(user, _needs(settings, listen))
     if user is not None and problem is None:
         _give_all(settings, data, user)

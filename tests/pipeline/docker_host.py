@@ -5,7 +5,6 @@ The engine has no bridge: containers have the host's network, or none.
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ BASE = "python:3.11-slim-bookworm"
 """The image that deploy/docker/Dockerfile begins with."""
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _NEEDED = ("dockerd", "docker", "debootstrap")
-_SYS_RESOURCE = 24
 _CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 COMPOSE = YAML(typ="safe").load(ROOT / "docker-compose.yml")
 
@@ -115,26 +113,21 @@ def _answers(docker: Docker) -> bool:
 
 
 def options_of_service(name: str, run_folder: Path) -> list[str]:
-    """Returns options of `docker run` as a service of docker-compose.yml has them: all but its network and the volumes
-    that have a name. `run_folder`: in place of the host's /run/icestream, where another collector may listen."""
+    """Returns options of `docker run` as a service of docker-compose.yml has them, all but its network. `run_folder`: in
+    place of the host's /run/icestream, where another collector may listen."""
     service = COMPOSE["services"][name]
-    options = _all_rights() if service.get("privileged") else []
-    options += ["--pid", service["pid"]] if "pid" in service else []
-    for volume in service["volumes"]:
+    options = [f"--pid={service['pid']}"] if "pid" in service else []
+    options += [f"--cgroupns={service['cgroup']}"] if "cgroup" in service else []
+    options += [f"--user={service['user']}"] if "user" in service else []
+    options += ["--read-only"] if service["read_only"] else []
+    for option, key in (
+        ("tmpfs", "tmpfs"), ("cap-drop", "cap_drop"), ("cap-add", "cap_add"), ("security-opt", "security_opt"),
+    ):  # fmt: skip
+        options += [f"--{option}={value}" for value in service.get(key, [])]
+    options += [f"--ulimit={limit}={value}" for limit, value in service.get("ulimits", {}).items()]
+    for volume in service.get("volumes", []):
         source, _, target = volume.partition(":")
-        source = str(run_folder) if source == "/run/icestream" else source
-        options += ["--volume", f"{source}:{target}"] if source.startswith("/") else []
+        options += ["--volume", f"{run_folder if source == '/run/icestream' else source}:{target}"]
     for variable, value in service["environment"].items():
         options += ["--env", f"{variable}={value}"]
     return options
-
-
-def _all_rights() -> list[str]:
-    """Returns the option of a privileged container, or the nearest to it where this machine may not hand on
-    CAP_SYS_RESOURCE, which the collector does not need."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    (bounding,) = re.findall(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    if int(bounding, 16) >> _SYS_RESOURCE & 1:
-        return ["--privileged"]
-    unconfined = (f"--security-opt={module}=unconfined" for module in ("seccomp", "apparmor"))
-    return ["--cap-add=ALL", "--cap-drop=SYS_RESOURCE", *unconfined]

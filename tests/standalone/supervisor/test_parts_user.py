@@ -140,17 +140,19 @@ def test_by_default_root_runs_what_the_user_cannot_reach_but_not_in_folders_of_t
     folder: Path, opened: int, nobody: Account, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.chmod(0o700)
-    settings = UpSettings(data=folder, local_kafka=False)
+    data = folder / "data"
+    data.mkdir()
+    settings = UpSettings(data=data, local_kafka=False)
     assert choose_user(settings, []) is None
     assert "all parts run as root" in caplog.text
-    assert not list(folder.iterdir())
+    assert not list(data.iterdir())
     with pytest.raises(UserError, match=r"--user nobody: .* cannot enter "):
-        choose_user(UpSettings(data=folder, local_kafka=False, user="nobody"), [])
-    give(opened, "clickhouse", nobody)
-    with pytest.raises(UserError, match=f"would work in {folder}/clickhouse, which is not root's"):
+        choose_user(UpSettings(data=data, local_kafka=False, user="nobody"), [])
+    give(opened, "data/clickhouse", nobody)
+    with pytest.raises(UserError, match=f"would work in {data}/clickhouse, which is not root's"):
         choose_user(settings, [])
-    assert choose_user(UpSettings(data=folder, user="root"), []) is None
-    assert (folder / "clickhouse").stat().st_uid == 0
+    assert choose_user(UpSettings(data=data, user="root"), []) is None
+    assert (data / "clickhouse").stat().st_uid == 0
 
 
 def test_a_folder_named_in_settings_is_made_for_the_user_and_an_existing_one_is_not_given(
@@ -197,8 +199,9 @@ def test_a_child_of_a_user_has_no_right_and_dies_with_its_parent(nobody: Account
     wait_until(lambda: not alive(child))
 
 
-def test_its_environment_leads_to_no_home_of_another_user(nobody: Account) -> None:
-    environ = nobody.environ({"HOME": "/root", "XDG_CACHE_HOME": "/root/.cache", "USER": "root", "PATH": "/bin"})
+def test_its_environment_leads_to_no_folder_of_another_user(nobody: Account) -> None:
+    of_root = {"HOME": "/root", "XDG_CACHE_HOME": "/root/.cache", "TMPDIR": "/root/tmp", "USER": "root", "PATH": "/bin"}
+    environ = nobody.environ(of_root)
     assert environ == {"HOME": nobody.home, "USER": "nobody", "LOGNAME": "nobody", "PATH": "/bin"}
 
 

@@ -81,9 +81,10 @@ def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_superviso
 
 def test_a_data_folder_can_be_used_by_one_icestream_only(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     up = start("--no-local-kafka")
-    wait_for(lambda: (up.data / "lock").exists() and (up.data / "lock").read_text() != "", up.log)
+    wait_for(lambda: bool(up.children()), up.log)
     assert cli.main(["up", "--data", str(up.data), "--listen", "127.0.0.1:0"]) == 1
-    assert f"in use by another icestream (process {up.process.pid})" in capsys.readouterr().err
+    lock = up.data / "lock"
+    assert f"in use by another icestream: {lock} is locked by process {up.process.pid}" in capsys.readouterr().err
 
 
 def test_an_address_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
