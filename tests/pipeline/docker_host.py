@@ -113,8 +113,10 @@ def _answers(docker: Docker) -> bool:
 
 
 def options_of_service(name: str, run_folder: Path) -> list[str]:
-    """Returns options of `docker run` as a service of docker-compose.yml has them, all but its network. `run_folder`: in
-    place of the host's /run/icestream, where another collector may listen."""
+    """Returns options of `docker run` as a service of docker-compose.yml has them, all but its network.
+
+    `run_folder`: in place of the host's /run/icestream, where another collector may listen.
+    """
     service = COMPOSE["services"][name]
     options = [f"--pid={service['pid']}"] if "pid" in service else []
     options += [f"--cgroupns={service['cgroup']}"] if "cgroup" in service else []
