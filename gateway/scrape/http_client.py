@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import ipaddress
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -71,6 +73,7 @@ class HttpClient:
                         yield answer
                         return
                     at = _redirected(at, answer.headers["Location"])
+                    await check_not_inward(first, at)
             raise ScrapeError("redirects", f"more than {_MAX_REDIRECTS} redirects")
 
 
@@ -80,6 +83,21 @@ def _redirected(at: URL, location: str) -> URL:
     if to.scheme not in ("http", "https") or not to.host:
         raise ScrapeError("redirects", f"it redirects to {location!r:.100}")
     return to
+
+
+async def check_not_inward(first: URL, to: URL) -> None:
+    """A server must not have us ask programs on our own machine, or the metadata server of a cloud, unless the job asks
+    there itself. Raises ScrapeError and OSError."""
+    if to.host != first.host and await _is_inward(to.host) and not await _is_inward(first.host):
+        raise ScrapeError("redirects", f"it redirects to {to.host}, an address of this machine or of its link")
+
+
+async def _is_inward(host: str | None) -> bool:
+    """Whether a host has loopback or link-local addresses. Raises OSError if it has none at all."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    addresses = [ipaddress.ip_address(address[0].partition("%")[0]) for *_, address in found]
+    plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
+    return any(address.is_loopback or address.is_link_local or address.is_unspecified for address in plain)
 
 
 def _is_upgrade(first: URL, now: URL) -> bool:

@@ -158,7 +158,7 @@ def _line(row: Row) -> str:
             cells.append(f"{_printable(value) or '-':{'>' if isinstance(value, int) else '<'}{width}}")
         elif name not in _NOT_SHOWN and value != "":
             shown = _printable(value)
-            cells.append(shown if name in ("function", "labels") else f"{name}={shown}")
+            cells.append(shown if name in ("function", "labels") else f"{_printable(name)}={shown}")
     return "  ".join(cells)
 
 

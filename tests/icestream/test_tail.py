@@ -84,10 +84,14 @@ def test_headers_of_dead_letters_are_shown(
     in_process_broker: KafkaSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sender = producer(in_process_broker)
-    sender.produce(DEAD_LETTERS, value=b"\x00\x01", headers={"icestream.error": "no such field"})
+    sender.produce(
+        DEAD_LETTERS, value=b"\x00\x01", headers={"icestream.error": "no such field", "of\x1b[2J": "anybody"}
+    )
     assert sender.flush(PATIENCE_S) == 0
     assert cli.main(["tail", DEAD_LETTERS, "--from", "now-1h", "--max", "1", "--kafka", in_process_broker.kafka]) == 0
-    assert "icestream.error=no such field" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "icestream.error=no such field" in out
+    assert "\x1b" not in out
 
 
 @pytest.mark.parametrize("time_text", ["yesterday", "1900-01-01"])

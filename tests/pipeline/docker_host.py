@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,6 +55,17 @@ class Docker:
     def start(self, name: str, image: str, *options: str, command: tuple[str, ...]) -> str:
         """Starts a container, and returns its ID."""
         return self.run("run", "--detach", "--name", name, *options, image, *command)
+
+    def capabilities(self, wanted: Iterable[str]) -> set[str]:
+        """Returns these capabilities, with CAP_SYS_ADMIN in place of those that were parts of it before Linux 5.9, and
+        that Debian 12's Docker does not know."""
+        try:
+            self.run("rm", self.run("create", "--cap-add=BPF", BASE, "true"))
+        except AssertionError as error:
+            assert "unknown capability" in str(error)  # noqa: PT017 - the message is what is looked at
+            newer = {"BPF", "PERFMON", "CHECKPOINT_RESTORE"}
+            return {"SYS_ADMIN" if name in newer else name for name in wanted}
+        return set(wanted)
 
     def make_base(self) -> None:
         """Makes the image that the Dockerfile begins with, with the certificates that this machine trusts."""
@@ -112,7 +123,7 @@ def _answers(docker: Docker) -> bool:
     return True
 
 
-def options_of_service(name: str, run_folder: Path) -> list[str]:
+def options_of_service(docker: Docker, name: str, run_folder: Path) -> list[str]:
     """Returns options of `docker run` as a service of docker-compose.yml has them, all but its network.
 
     `run_folder`: in place of the host's /run/icestream, where another collector may listen.
@@ -122,9 +133,8 @@ def options_of_service(name: str, run_folder: Path) -> list[str]:
     options += [f"--cgroupns={service['cgroup']}"] if "cgroup" in service else []
     options += [f"--user={service['user']}"] if "user" in service else []
     options += ["--read-only"] if service["read_only"] else []
-    for option, key in (
-        ("tmpfs", "tmpfs"), ("cap-drop", "cap_drop"), ("cap-add", "cap_add"), ("security-opt", "security_opt"),
-    ):  # fmt: skip
+    options += [f"--cap-add={capability}" for capability in sorted(docker.capabilities(service.get("cap_add", [])))]
+    for option, key in (("tmpfs", "tmpfs"), ("cap-drop", "cap_drop"), ("security-opt", "security_opt")):
         options += [f"--{option}={value}" for value in service.get(key, [])]
     options += [f"--ulimit={limit}={value}" for limit, value in service.get("ulimits", {}).items()]
     for volume in service.get("volumes", []):

@@ -75,7 +75,7 @@ def test_the_image_has_a_collector_that_profiles_its_host(
     pipeline, begin = embedded_pipeline, time.time_ns()
     environ = [f"--env={name}={value}" for name, value in pipeline.settings.environ().items()]
     command = "collect --interval 1 --frequency 99 --cpu-budget 0 --metrics-listen 127.0.0.1:0"
-    options = [*options_of_service("collector", pipeline.data), "--network", "host", *environ]
+    options = [*options_of_service(docker, "collector", pipeline.data), "--network", "host", *environ]
     docker.start("collector", "icestream", *options, command=tuple(command.split()))
     try:
         pipeline.data.chmod(0o755)

@@ -1,15 +1,17 @@
 """Targets are asked over HTTP and HTTPS: certificates, credentials, redirects, and answers that lie."""
 
 import asyncio
+import contextlib
 import ssl
 from pathlib import Path
 
 import pytest
+from yarl import URL
 
 from gateway.scrape.config import load_jobs
 from gateway.scrape.discovery import Target
 from gateway.scrape.fetch import Fetcher
-from gateway.scrape.http_client import ScrapeError
+from gateway.scrape.http_client import ScrapeError, check_not_inward
 from gateway.scrape.job import ProfilePath
 from gateway.settings import GatewaySettings
 from tests.gateway.scrape.servers import Certificates, Request, Served, serving
@@ -233,3 +235,22 @@ def test_a_target_that_says_nothing_ends_in_time(tmp_path: Path) -> None:
     ):
         fetch(served, tmp_path, timeout="200ms")
     assert caught.value.result == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("host", "to", "inward"),
+    [
+        ("192.0.2.1", "127.0.0.1", True),
+        ("192.0.2.1", "localhost", True),
+        ("192.0.2.1", "169.254.169.254", True),
+        ("192.0.2.1", "::ffff:169.254.169.254", True),
+        ("192.0.2.1", "0.0.0.0", True),
+        ("192.0.2.1", "198.51.100.1", False),
+        ("169.254.1.1", "169.254.1.1", False),
+        ("localhost", "127.0.0.2", False),
+    ],
+)
+def test_a_server_has_us_ask_nobody_on_our_own_machine_or_link(host: str, to: str, inward: bool) -> None:
+    check = check_not_inward(URL.build(scheme="http", host=host), URL.build(scheme="http", host=to))
+    with pytest.raises(ScrapeError, match="an address of this machine") if inward else contextlib.nullcontext():
+        asyncio.run(check)
