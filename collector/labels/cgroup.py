@@ -6,6 +6,7 @@ a line of each."""
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 _ID = "[0-9a-f]{64}"
 _SCOPE = re.compile(rf"(?:(?P<prefix>[a-z][a-z0-9.-]*?)-)?(?P<id>{_ID})(?:\.scope|\.service)?")
@@ -17,6 +18,7 @@ _LXC = re.compile(r"lxc\.payload\.(?P<name>[^/]+)|lxc\.payload")
 _MACHINE = re.compile(r"systemd-nspawn@(?P<instance>.+)\.service|machine-(?P<machine>(?!qemu).+)\.scope")
 _TASK = re.compile(r"[0-9a-f]{32}-[0-9]{4,20}")  # Amazon ECS on Fargate
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
+_MANAGER_OF_USER = re.compile(r"user@.*\.service")  # the user makes the groups below it, and names them at will
 _UNIT = re.compile(r".+\.(?:service|scope)")
 _RUNTIMES = {
     "docker": "docker",
@@ -72,8 +74,9 @@ def parse_cgroup(text: str) -> Cgroup:
 
 def _parse(path: str) -> Cgroup:
     parts = [part for part in path.removesuffix(" (deleted)").split("/") if part not in ("", "..")]
-    container = _container(parts)
-    pods = [match["uid"].replace("_", "-") for part in parts for match in [_POD.fullmatch(part)] if match]
+    believed = list(takewhile(lambda part: not _MANAGER_OF_USER.fullmatch(part), parts))
+    container = _container(believed)
+    pods = [match["uid"].replace("_", "-") for part in believed for match in [_POD.fullmatch(part)] if match]
     inside = parts[container.part + 1 :] if container else parts
     slices = [part for part in parts if part.endswith(".slice")]
     return Cgroup(

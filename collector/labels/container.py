@@ -9,7 +9,6 @@ work from within a container in the host's PID namespace.
 
 import json
 import os
-import pwd
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 from collector.labels.cgroup import Cgroup
 from collector.labels.docker_folder import docker_folder
 from collector.labels.text import clean
-from collector.processes.regular_file import open_regular
+from collector.processes.regular_file import open_in_root
 
 MAX_CONTAINERS = 4096
 _OF_PROCESS_1 = Path("/proc/1/root")
@@ -27,8 +26,7 @@ _MOST_LOOKS = 10
 """For the name of a container, each for another process in it."""
 _MAX_FILE = 2 << 20
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
-_USER = re.compile(r"/user-([0-9]{1,10})\.slice/")
-_STORAGE = "containers/storage/overlay-containers"
+_STORAGE = "var/lib/containers/storage/overlay-containers"
 
 
 @dataclass(frozen=True)
@@ -79,34 +77,23 @@ class Containers:
                 if _get(described, "ID") == container_id:
                     yield _docker(described)
         if group.runtime in ("containerd", ""):
-            tasks = self._root / "run/containerd/io.containerd.runtime.v2.task"
-            for namespace in ("k8s.io", *_names(tasks)):
-                if bundle := self._json(tasks / namespace / container_id / "config.json"):
+            tasks = "run/containerd/io.containerd.runtime.v2.task"
+            for namespace in ("k8s.io", *_names(self._root / tasks)):
+                if bundle := self._json(f"{tasks}/{namespace}/{container_id}/config.json"):
                     yield _bundle(bundle)
         if group.runtime in ("cri-o", "podman", ""):
-            for storage in self._storages(group):
-                container = _bundle(self._json(storage / container_id / "userdata/config.json"))
-                if container.name:
-                    yield container
-                for name in _stored(self._json(storage / "containers.json"), container_id):
-                    yield Container(name=name)
+            container = _bundle(self._json(f"{_STORAGE}/{container_id}/userdata/config.json"))
+            if container.name:
+                yield container
+            for name in _stored(self._json(f"{_STORAGE}/containers.json"), container_id):
+                yield Container(name=name)
 
-    def _storages(self, group: Cgroup) -> Iterator[Path]:
-        yield Path("var/lib", _STORAGE)
-        if user := _USER.search(group.path):
-            try:
-                home = pwd.getpwuid(int(user[1])).pw_dir
-            except (KeyError, OverflowError):
-                return
-            yield Path(home.lstrip("/"), ".local/share", _STORAGE)
-
-    def _json(self, path: str | Path, of_root: bool = False) -> Any:
+    def _json(self, path: str, of_root: bool = False) -> Any:
         """Returns None if there is no such regular file, or if it is too large or not JSON. `of_root`: or if it is not
         root's."""
         try:
-            with open(open_regular(str(self._root / path), os.O_NOFOLLOW), "rb") as file:
-                if of_root and os.fstat(file.fileno()).st_uid:
-                    return None
+            accept = (lambda status: status.st_uid == 0) if of_root else None
+            with open(open_in_root(str(self._root), path, accept, follow=False), "rb") as file:
                 content = file.read(_MAX_FILE + 1)
             return json.loads(content) if len(content) <= _MAX_FILE else None
         except (OSError, ValueError, RecursionError):

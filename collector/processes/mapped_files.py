@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from collector.elf import identity as elf_identity
@@ -26,7 +27,7 @@ from collector.elf.identity import ElfIdentity
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
-from collector.processes.regular_file import open_regular
+from collector.processes.regular_file import open_in_root, open_regular
 from icestream import unnamed
 from icestream.v1.common_pb2 import Mapping
 
@@ -278,15 +279,14 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     Raises OSError where the file is gone or no regular file, or where the path leads to another file by now.
     """
     error: OSError | None = None
-    for path, sure in _paths(entry, reported):
+    accept = None if reported else partial(_same, entry)
+    for root, path, sure in _places(entry, reported):
         try:
-            descriptor = open_regular(path)
+            descriptor = open_in_root(root, path, None if sure else accept) if root else open_regular(path)
         except OSError as failed:
             error = failed
             continue
-        except ValueError:  # a name with a NUL
-            continue
-        if sure or _same(os.fstat(descriptor), entry) or _has(descriptor, reported):
+        if sure or _same(entry, os.fstat(descriptor)) or _has(descriptor, reported):
             return descriptor
         os.close(descriptor)
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
@@ -326,17 +326,18 @@ def _read(descriptor: int, status: os.stat_result) -> Identity | None:
         return None
 
 
-def _paths(entry: MapsEntry, reported: bytes) -> Iterator[tuple[str, bool]]:
-    """Paths to try, and whether the file there is certainly the one that was mapped."""
+def _places(entry: MapsEntry, reported: bytes) -> Iterator[tuple[str, str, bool]]:
+    """Roots, and paths below them to try ("": a path that only the kernel decides about), and whether the file there is
+    certainly the one that was mapped."""
     process = f"/proc/{entry.pid}"
     # What the kernel reported may be over: the process may have mapped another file in its place.
-    yield f"{process}/map_files/{entry.start:x}-{entry.end:x}", not reported
+    yield "", f"{process}/map_files/{entry.start:x}-{entry.end:x}", not reported
     if entry.path.startswith("/"):
-        yield f"{process}/root{entry.path}", not (reported or entry.deleted)
-        yield entry.path, False
+        yield f"{process}/root", entry.path, not (reported or entry.deleted)
+        yield "/", entry.path, False
 
 
-def _same(status: os.stat_result, entry: MapsEntry) -> bool:
+def _same(entry: MapsEntry, status: os.stat_result) -> bool:
     return (status.st_dev, status.st_ino) == (entry.device, entry.inode)
 
 

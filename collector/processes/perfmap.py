@@ -16,7 +16,7 @@ from collector.processes.areas import Areas
 from collector.processes.jit_name import Name
 from collector.processes.perfmap_messages import MAX_LINES, Part
 from collector.processes.perfmap_reader import PerfMapError, PerfMapReader
-from collector.processes.regular_file import open_regular
+from collector.processes.regular_file import open_in_root, status_in_root
 
 __all__ = ["Name", "PerfMap", "PerfMaps"]
 
@@ -35,6 +35,7 @@ class PerfMap:
 
     def __init__(self, pid: int, reader: PerfMapReader, root: str = "/proc") -> None:
         self._process = f"{root}/{pid}"
+        self._root = f"{self._process}/root"
         self._reader = reader
         self._path = ""
         self._file = -1
@@ -92,23 +93,17 @@ class PerfMap:
         if self._file >= 0:
             ours = os.fstat(self._file)
             try:
-                there = os.lstat(self._path)
+                there = status_in_root(self._root, self._path)
             except OSError:  # the process has ended, or removed it: its last lines can still be read
                 there = ours
             if os.path.samestat(there, ours) and ours.st_size >= self._offset:
                 return ours.st_size
             self._let_go()
         inner_pid, user = _identity(self._process)
-        self._path = self._path or f"{self._process}/root/tmp/perf-{inner_pid}.map"
-        descriptor = open_regular(self._path, os.O_NOFOLLOW)
-        try:
-            found = os.fstat(descriptor)
-            if found.st_uid == user:  # a user may mount files of root's there
-                self._file = descriptor
-            return found.st_size
-        finally:
-            if self._file < 0:
-                os.close(descriptor)
+        self._path = self._path or f"/tmp/perf-{inner_pid}.map"
+        # A user may mount files of root's there.
+        self._file = open_in_root(self._root, self._path, lambda found: found.st_uid == user, follow=False)
+        return os.fstat(self._file).st_size
 
     def _read(self, size: int) -> bool:
         """Adds the next lines; whether there are more. Raises OSError and PerfMapError."""

@@ -56,8 +56,8 @@ class SymbolBuilder:
         self._interrupted = False
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
-        """Yields the message, or its chunks; a message with `error` if this host cannot provide the symbols. `more`:
-        paths of other files that may have the build ID."""
+        """Yields the message, or its chunks; a message with `error` if this host cannot provide the symbols. `path` (or
+        "") and `more`: files beside those that processes mapped, see open_by_build_id."""
         self._users = self._files.users(build_id)
         with tempfile.TemporaryDirectory(prefix="icestream-symbols-") as folder, self._held(build_id) as held:
             compressed = os.path.join(folder, "symcache.zst")

@@ -16,7 +16,7 @@ from collector.elf import identity
 from collector.elf.error import ElfError
 from collector.elf.reader import file_reader
 from collector.elf.sections import content, find, read_sections
-from collector.processes.regular_file import open_regular
+from collector.processes.regular_file import Accept, open_in_root
 
 MAX_CHECKED_BYTES = 4 << 30
 """The checksum of a larger file is not computed."""
@@ -33,18 +33,18 @@ class DebugLink(NamedTuple):
     crc: int
 
 
-def by_build_id(build_id: str, roots: Iterable[str]) -> Iterator[int]:
-    """Yields descriptors of regular files at the path of a build ID; the caller closes them and checks their build
-    IDs."""
+def by_build_id(build_id: str, roots: Iterable[str], accept: Accept) -> Iterator[int]:
+    """Yields descriptors of files at the path of a build ID that may be opened; the caller closes them and checks their
+    build IDs."""
     digits = build_id.removeprefix("gnu:")
     if digits == build_id or len(digits) < 4 or set(digits) - set("0123456789abcdef"):
         return
     for root in roots:
-        yield from opened(f"{root}{DEBUG}/.build-id/{digits[:2]}/{digits[2:]}.debug")
+        yield from opened(root, f"{DEBUG}/.build-id/{digits[:2]}/{digits[2:]}.debug", accept)
 
 
-def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:
-    """Yields descriptors of the debug files that belong to an open file; the caller closes them.
+def by_link(descriptor: int, path: str, roots: Iterable[str], accept: Accept) -> Iterator[int]:
+    """Yields descriptors of the debug files that belong to an open file and may be opened; the caller closes them.
 
     `path`: of the file in its root. A debug file belongs to it if both have the same build ID, or if one of them has
     none and the CRC is right.
@@ -55,7 +55,7 @@ def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:
     folder = PurePosixPath(path).parent
     for root in roots:
         for candidate in (folder / link.name, folder / ".debug" / link.name, DEBUG + str(folder / link.name)):
-            for debug in opened(f"{root}{candidate}"):
+            for debug in opened(root, str(candidate), accept):
                 if _belongs(debug, descriptor, link.crc):
                     yield debug
                 else:
@@ -76,11 +76,11 @@ def debug_link(descriptor: int) -> DebugLink | None:
     return DebugLink(os.fsdecode(name), struct.unpack_from("<I", data, at)[0])
 
 
-def opened(path: str) -> Iterator[int]:
-    """Yields a descriptor if there is a regular file."""
+def opened(root: str, path: str, accept: Accept | None = None) -> Iterator[int]:
+    """Yields a descriptor if there is a regular file that may be opened."""
     try:
-        descriptor = open_regular(path)
-    except (OSError, ValueError):
+        descriptor = open_in_root(root, path, accept)
+    except OSError:
         return
     yield descriptor
 

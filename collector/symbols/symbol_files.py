@@ -7,6 +7,7 @@ root's, if root has one; else those of the user whose file was seen first, while
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from collector.elf import identity
@@ -14,6 +15,7 @@ from collector.elf.error import ElfError
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.processes.process import exists, in_own_user_namespace, user_of
+from collector.processes.regular_file import Accept, open_regular
 from collector.symbols.debug_files import by_build_id, by_link, opened
 from icestream.byte_cache import ByteCache
 
@@ -99,23 +101,29 @@ def open_by_build_id(
     """Yields descriptors of files with that build ID and of their debug files, those that may have the best names
     first; closes each when the next one is requested.
 
-    `path` and the paths in `more` are tried as well. They come from others, so files with another build ID are skipped,
-    and so are those that another user than `owner`, root or our own can change, with the debug files that those name,
-    whoever owns them. `owner`: as `SymbolFiles.owner` returns it; None skips no user's.
+    Looks for nothing but the files of `entries`, and those that the caller itself names: `path`, beside which debug
+    files are looked for, too; and `more`, which are opened as our own. Files with another build ID are skipped, and so
+    are those that another user than `owner`, root or our own can change, with the debug files that those name, whoever
+    owns them. `owner`: as `SymbolFiles.owner` returns it; None skips no user's.
     """
+    if not (entries or path or more):
+        return
     believed = None if owner is None else {owner, ROOT, os.geteuid()}
+
+    def accept(status: os.stat_result) -> bool:
+        return believed is None or owner_of(status) in believed
+
     # In a user namespace, users mount what they like, also what looks like files of root or does not answer.
     mounted = entries if owner != ROOT else [entry for entry in entries if in_own_user_namespace(entry.pid)]
-    roots = list(dict.fromkeys(["", *(f"/proc/{entry.pid}/root" for entry in mounted)]))
-    for descriptor in by_build_id(build_id, roots):
-        yield from _checked(descriptor, build_id, believed)
+    roots = list(dict.fromkeys(["/", *(f"/proc/{entry.pid}/root" for entry in mounted)]))
+    for descriptor in by_build_id(build_id, roots, accept):
+        yield from _checked(descriptor, build_id, accept)
     paths = dict.fromkeys([entry.path for entry in entries] + [path])
-    for descriptor in _files(entries, path, more, roots):
-        for checked in _checked(descriptor, build_id, believed):
-            for debug in (debug for path in paths for debug in by_link(checked, path, roots)):
+    for descriptor in _files(entries, path, more, roots, accept):
+        for checked in _checked(descriptor, build_id, accept):
+            for debug in (debug for path in paths for debug in by_link(checked, path, roots, accept)):
                 try:
-                    if _is_believed(debug, believed):
-                        yield debug
+                    yield debug
                 finally:
                     os.close(debug)
             yield checked
@@ -130,26 +138,25 @@ def has_build_id(descriptor: int, build_id: str) -> bool:
         return False
 
 
-def _checked(descriptor: int, build_id: str, believed: set[int] | None) -> Iterator[int]:
+def _checked(descriptor: int, build_id: str, accept: Accept) -> Iterator[int]:
     try:
-        if _is_believed(descriptor, believed) and has_build_id(descriptor, build_id):
+        if accept(os.fstat(descriptor)) and has_build_id(descriptor, build_id):
             yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _is_believed(descriptor: int, believed: set[int] | None) -> bool:
-    return believed is None or owner_of(os.fstat(descriptor)) in believed
-
-
-def _files(entries: Sequence[MapsEntry], path: str, more: Sequence[str], roots: Sequence[str]) -> Iterator[int]:
+def _files(
+    entries: Sequence[MapsEntry], path: str, more: Sequence[str], roots: Sequence[str], accept: Accept
+) -> Iterator[int]:
     for known in more:
-        yield from opened(known)
+        with suppress(OSError):
+            yield open_regular(known)
     for entry in entries:
         try:
             yield open_entry(entry)
-        except OSError:
-            continue
+        except OSError:  # some file systems have other device numbers in the table of mappings than elsewhere
+            for root in roots:
+                yield from opened(root, entry.path, accept)
     if path.startswith("/"):
-        for root in roots:
-            yield from opened(root + path)
+        yield from opened("/", path, accept)

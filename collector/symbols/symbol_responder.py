@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from collector import metrics
 from collector.delivery.message_log import Message
 from collector.delivery.publisher import Publisher
+from collector.processes.mapped_files import VDSO
 from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import LARGE_TIMEOUT_S, TIMEOUT_S, SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO
@@ -166,7 +167,8 @@ class SymbolResponder:
         paths = []
         if self._downloads is not None and (debug_file := self._downloads.servers.path(build_id)) is not None:
             paths.append(str(debug_file))
-        for number, answer in enumerate(builder.answer(build_id, path, paths)):
+        own = path if path == VDSO else ""  # no file is opened because a message names its path
+        for number, answer in enumerate(builder.answer(build_id, own, paths)):
             if answer.error and self._stop.is_set():
                 return  # it was interrupted, so the error says nothing about the file
             if number == 0 and answer.version < DEBUG_INFO:

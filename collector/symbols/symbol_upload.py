@@ -36,7 +36,7 @@ class Candidate:
 
 def examine(path: Path) -> Candidate:
     """Returns the symbols to upload of a file. Raises UploadError if its names could not be looked up."""
-    descriptor = next(opened(str(path)), None)
+    descriptor = next(opened("/", str(path.absolute())), None)
     if descriptor is None:
         raise UploadError("no such file, or no regular one that can be read")
     try:

@@ -51,8 +51,8 @@ def main() -> int:
 def answer(job: dict[str, Any], worker: NamesWorker) -> dict[str, Any]:
     """Returns the fields of a SymbolFile. Raises WorkerError if the other process did not survive the job.
 
-    `job`: build_id; owner (see open_by_build_id); path, where it was seen; entries (MapsEntry); more, other paths;
-    store, or without one `compressed`, the path of the zstd file to write.
+    `job`: build_id; owner, path (VDSO for that one), entries (MapsEntry) and more, see open_by_build_id; store, or
+    without one `compressed`, the path of the zstd file to write.
     """
     try:
         names = _kernel(job, worker) or _file(job, worker)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ def put(root: Path, path: str, content: Any) -> None:
     file.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def of(root: Path, runtime: str, path: str = "") -> Container:
-    return Containers(root).of(Cgroup(path=path, container_id=ID, runtime=runtime))
+def of(root: Path, runtime: str) -> Container:
+    return Containers(root).of(Cgroup(container_id=ID, runtime=runtime))
 
 
 def test_docker_names_its_containers_and_compose_its_services(tmp_path: Path) -> None:
@@ -129,17 +128,11 @@ def test_the_bundle_of_cri_o_names_container_and_pod(tmp_path: Path) -> None:
     assert of(tmp_path, "cri-o") == Container(name="main", pod="shop-7d4f-x2x", namespace="prod", pod_uid="u")
 
 
-def test_podman_names_containers_of_root_and_of_users(tmp_path: Path) -> None:
+def test_podman_names_containers_of_root(tmp_path: Path) -> None:
     storage = "containers/storage/overlay-containers"
     put(tmp_path, f"var/lib/{storage}/containers.json", [{"id": "x", "names": ["no"]}, {"id": ID, "names": ["web"]}])
     put(tmp_path, f"var/lib/{storage}/{ID}/userdata/config.json", {"annotations": {"io.container.manager": "libpod"}})
     assert of(tmp_path, "podman").name == "web"
-    user = pwd.getpwuid(os.getuid())
-    other = tmp_path / "other"
-    put(other, f"{user.pw_dir.lstrip('/')}/.local/share/{storage}/containers.json", [{"id": ID, "names": ["mine"]}])
-    path = f"/user.slice/user-{user.pw_uid}.slice/user@{user.pw_uid}.service/user.slice/libpod-{ID}.scope"
-    assert of(other, "podman", path).name == "mine"
-    assert of(other, "podman", "/user.slice/user-4294967294.slice/x") == Container()
 
 
 def test_lxc_and_nspawn_have_names_for_ids() -> None:

@@ -111,7 +111,8 @@ def test_what_is_asked_of_this_host_is_answered_and_nothing_else(
 ) -> None:
     build_id = compiled(tmp_path / "program")
     ask(asking, "gnu:01", host="me")  # while the collector starts again
-    serve()
+    files = serve()
+    files.note(build_id, ROOT, entry(tmp_path / "program"))
     asking.produce(SYMBOL_REQUESTS, b"\xff garbage", build_id)
     asking.produce(SYMBOL_REQUESTS, None, build_id)
     ask(asking, "gnu:02", host="another")
