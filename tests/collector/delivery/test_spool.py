@@ -2,7 +2,6 @@
 
 import errno
 import io
-import os
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from collector.delivery.message_log import MAGIC, Message, MessageLogError, deco
 from collector.delivery.spool import Spool, SpoolError, observed
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from icestream.v1.raw_pb2 import RawBatch
+from tests.sinks.small_disk import KINDS, small_disk
 
 messages = st.lists(
     st.builds(Message, st.text(max_size=20), st.binary(max_size=20), st.binary(max_size=200)), max_size=5
@@ -214,23 +214,21 @@ def test_a_directory_that_is_away_for_a_while_counts_once(tmp_path: Path, monkey
     spool.close()
 
 
-def test_a_disk_that_is_full_leaves_the_latest_windows_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = Spool(tmp_path, 1 << 20, memory_bytes=500)
-
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    spool.append(window(0))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_disk_that_is_full_leaves_the_latest_windows_in_memory(kind: str, tmp_path: Path) -> None:
+    with small_disk(kind, tmp_path) as disk:
+        spool = Spool(disk.path / "spool", 1 << 20, memory_bytes=500)
+        spool.append(window(0))
+        disk.fill()
         for number in range(1, 8):
             spool.append(window(number))
-    spool.append(window(8))
-    assert content(spool) == [0, 4, 5, 6, 7, 8]
-    assert (spool.failed_writes, spool.dropped) == (7, 3)
-    spool.close()
+        assert "No space left on device" in (spool.trouble or "")
+        disk.free()
+        spool.append(window(8))
+        assert spool.trouble is None
+        assert content(spool) == [0, 4, 5, 6, 7, 8]
+        assert (spool.failed_writes, spool.dropped) == (7, 3)
+        spool.close()
 
 
 def test_windows_that_were_taken_in_survive_kill_9(tmp_path: Path) -> None:
