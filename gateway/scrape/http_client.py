@@ -95,7 +95,7 @@ async def check_not_inward(first: URL, to: URL) -> None:
 async def _is_inward(host: str | None) -> bool:
     """Whether a host has loopback or link-local addresses. Raises OSError if it has none at all."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    addresses = [ipaddress.ip_address(address[0].partition("%")[0]) for *_, address in found]
+    addresses = [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
     plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
     return any(address.is_loopback or address.is_link_local or address.is_unspecified for address in plain)
 

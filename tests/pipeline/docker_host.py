@@ -5,6 +5,7 @@ The engine has no bridge: containers have the host's network, or none.
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -136,10 +137,17 @@ def options_of_service(docker: Docker, name: str, run_folder: Path) -> list[str]
     options += [f"--cap-add={capability}" for capability in sorted(docker.capabilities(service.get("cap_add", [])))]
     for option, key in (("tmpfs", "tmpfs"), ("cap-drop", "cap_drop"), ("security-opt", "security_opt")):
         options += [f"--{option}={value}" for value in service.get(key, [])]
-    options += [f"--ulimit={limit}={value}" for limit, value in service.get("ulimits", {}).items()]
+    if _may_raise_limits():
+        options += [f"--ulimit={limit}={value}" for limit, value in service.get("ulimits", {}).items()]
     for volume in service.get("volumes", []):
         source, _, target = volume.partition(":")
         options += ["--volume", f"{run_folder if source == '/run/icestream' else source}:{target}"]
     for variable, value in service["environment"].items():
         options += ["--env", f"{variable}={value}"]
     return options
+
+
+def _may_raise_limits() -> bool:
+    """Whether this machine lets its engine hand on higher limits: it may itself be without CAP_SYS_RESOURCE."""
+    (bounding,) = re.findall(r"^CapBnd:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return bool(int(bounding, 16) >> 24 & 1)

@@ -3,16 +3,19 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from icestream.settings import KafkaSettings
-from icestream.topics import ARCHIVE_GROUP, RAW, SAMPLES
+from icestream.topics import ARCHIVE_GROUP, PARQUET_GROUP, RAW, SAMPLES
 from sinks import archive
 from sinks.archive import ArchiveSink
 from sinks.disk_room import DiskRoom
+from sinks.parquet import ParquetSink
 from tests.sinks.messages import sample_batch
 from tests.sinks.running import committed, running, send
 from tests.sinks.small_disk import KINDS, SmallDisk, small_disk
@@ -142,6 +145,26 @@ def test_a_sink_leaves_room_on_its_disk_and_goes_on_when_there_is_some(
         disk.free()
         wait_until(lambda: committed(in_process_broker, RAW, group=ARCHIVE_GROUP) == 2)
     assert sorted(message.value for message in archive.read(str(folder), RAW, 0, 2**62)) == [b"one", b"two"]
+
+
+def test_a_disk_that_gets_full_while_a_lake_is_written_loses_and_doubles_nothing(
+    disk: SmallDisk, in_process_broker: KafkaSettings
+) -> None:
+    folder = disk.path / "lake"
+    with running(in_process_broker, ParquetSink(str(folder))) as runner:
+
+        def stored(number: int) -> bool:
+            return committed(in_process_broker, SAMPLES, group=PARQUET_GROUP) == number
+
+        for number, left in enumerate((None, 0, 8192, 40_000), 1):
+            if left is not None:
+                disk.fill(left)
+            send(in_process_broker, SAMPLES, sample_batch(number))
+            wait_until(lambda number=number: runner.problem or stored(number))
+            disk.free()
+            wait_until(lambda number=number: stored(number))
+    traces = [row["trace_id"] for row in DeltaTable(f"{folder}/samples").to_pyarrow_table().to_pylist()]
+    assert Counter(traces) == {number.to_bytes(16, "big"): 2 for number in range(1, 5)} | {bytes(16): 12}
 
 
 STORE = """
