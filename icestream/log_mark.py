@@ -9,7 +9,7 @@ import contextlib
 import re
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message, TopicPartition
 
@@ -50,13 +50,13 @@ def checksum(value: bytes | None, before: int = 0) -> int:
     return zlib.crc32(value[:_LOOKED_AT_BYTES], before ^ len(value))
 
 
-def absent(settings: KafkaSettings, marks: Mapping[Partition, Mark]) -> set[Partition]:
+def absent(settings: KafkaSettings, marks: Mapping[Partition, Mark], **more: Any) -> set[Partition]:
     """Returns the partitions in which Kafka has another message, or none, at the offset of the mark; but not where it
-    has deleted the message because of its age. Raises KafkaException."""
+    has deleted the message because of its age. `more`: settings of the consumer. Raises KafkaException."""
     few = {"fetch.message.max.bytes": 10_000, "queued.min.messages": 1, "queued.max.messages.kbytes": 2048}
     positions = [TopicPartition(*partition, mark.offset) for partition, mark in marks.items()]
     gone = set()
-    reader = consumer(settings, UNREAD_GROUP, log_level=2, **{"enable.partition.eof": True} | few)
+    reader = consumer(settings, UNREAD_GROUP, log_level=2, **{"enable.partition.eof": True} | few | more)
     with contextlib.closing(reader):
         for message in first_messages(reader, positions):
             partition = (message.topic() or "", message.partition() or 0)

@@ -16,6 +16,7 @@ from typing import Any
 
 import faust
 from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]
+from confluent_kafka import KafkaException
 from mode import CrashingSupervisor
 
 from icestream import oauth
@@ -113,6 +114,24 @@ class PartitionTasks:
         """Kafka may have other logs when it is back. Called by the thread that reads."""
         self.breaks += 1
 
+    async def check_logs(self) -> None:
+        """Looks whether Kafka still has messages that were processed before: a topic that is made anew within a moment
+        breaks no connection. Raises RuntimeError where it has not."""
+        tasks = dict(self._tasks)
+        feeds = {(topic, number): feed for number, task in tasks.items() for topic, feed in task.feeds.items()}
+        marks = {key: feed.checked for key, feed in feeds.items() if feed.checked is not None}
+        last = {key: feeds[key].last for key in marks}
+        try:
+            absent = await self._logs.absent(marks) if marks else set()
+        except KafkaException as error:
+            log.debug("Kafka does not say whether logs have changed: %s", error)
+            return
+        for key in marks:
+            if key not in absent:
+                feeds[key].checked = last[key]
+            elif self._tasks.get(key[1]) is tasks[key[1]]:
+                tasks[key[1]].changed(feeds[key])
+
     def _task(self, partition: int) -> PartitionTask:
         """Returns the task of a partition, which begins when it is needed first."""
         task = self._tasks.get(partition)
@@ -123,9 +142,10 @@ class PartitionTasks:
         return task
 
     async def _look(self, partitions: set[int]) -> None:
-        """Begins the tasks of partitions with lag: Faust may have dropped all their messages, and then none comes."""
+        """Begins the tasks of partitions with messages, also of those to which none may come: Faust may have dropped
+        them, or what is committed is of a log that is no more."""
         try:
-            async for partition in self._logs.behind(partitions):
+            async for partition in self._logs.filled(partitions):
                 self._task(partition)
         except Exception as error:
             self._failed(error)

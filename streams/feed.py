@@ -46,6 +46,7 @@ class Feed:
     queued_bytes: int = 0
     next_offset: int = 0  # offsets below were processed
     last: Mark | None = None  # the last message that was processed
+    checked: Mark | None = None  # one that was processed before, up to which the log is known to be the same
     breaks: int = 0  # of connections, up to which the log is known to be the same
     doubted: bool = False  # whether `last` has to come again before anything is processed
     waits: bool = False  # for messages of the other topic

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -10,7 +10,9 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import committed_positions, consumer
+from icestream.log_mark import Mark, absent
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
+from icestream.readiness import Partition
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams.feed import Event
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S = 5.0
 _ASK_AGAIN_S = 5.0
 _PORTION_BYTES = 1_000_000
+_AS_FAUST = {"isolation.level": "read_uncommitted"}
+"""As Faust, its consumers also see messages of transactions that are open."""
 _Answer = TypeVar("_Answer")
 
 
@@ -69,11 +73,10 @@ class Logs:
 
     def __init__(self, settings: KafkaSettings, limits: TimeLimits = ANY_LIMITS) -> None:
         """`limits`: of the times in messages."""
+        self._settings = settings
         self._limits = limits
-        # As Faust, they also see messages of transactions that are open.
-        as_faust = {"isolation.level": "read_uncommitted"}
-        ask = partial(consumer, settings, STREAMS_GROUP, log_level=2, **as_faust)
-        read = partial(log_consumer, settings, **as_faust)
+        ask = partial(consumer, settings, STREAMS_GROUP, log_level=2, **_AS_FAUST)
+        read = partial(log_consumer, settings, **_AS_FAUST)
         self._ends, self._lags = _Reader(ask, "log ends"), _Reader(ask, "lags")
         self._messages = _Reader(read, "skipped messages")
 
@@ -85,8 +88,12 @@ class Logs:
         """Raises KafkaException when Kafka does not answer. Does not hold up `end`."""
         return await self._lags.ask(lambda reader: _lag(reader, topic, partition))
 
-    async def behind(self, partitions: set[int]) -> AsyncIterator[int]:
-        """Yields the partitions with lag in raw or activity. Asks until Kafka has answered for each of them."""
+    async def absent(self, marks: Mapping[Partition, Mark]) -> set[Partition]:
+        """As `log_mark.absent`. Does not hold up other questions. Raises KafkaException."""
+        return await asyncio.to_thread(absent, self._settings, marks, **_AS_FAUST)
+
+    async def filled(self, partitions: set[int]) -> AsyncIterator[int]:
+        """Yields the partitions with messages in raw or activity. Asks until Kafka has answered for each of them."""
         left = partitions
         while left:
             silent = set()
@@ -94,10 +101,10 @@ class Logs:
                 try:
                     lags = [await self.lag(topic, partition) for topic in (RAW, ACTIVITY)]
                 except KafkaException as error:
-                    log.debug("Kafka does not say how far partition %d was processed: %s", partition, error)
+                    log.debug("Kafka does not say what partition %d has: %s", partition, error)
                     silent.add(partition)
                     continue
-                if any(log_end.high > committed for log_end, committed in lags):
+                if any(lag.end.high > lag.end.low for lag in lags):
                     yield partition
             left = silent
             await asyncio.sleep(_ASK_AGAIN_S if left else 0)

@@ -17,7 +17,6 @@ from typing import NoReturn
 from confluent_kafka import KafkaException
 
 from icestream.dead_letters import Rate, reason
-from icestream.log_mark import Mark
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -81,7 +80,7 @@ class PartitionTask:
         self._processed = processed
         self._seek = seek
         self._breaks = breaks
-        self._feeds = {topic: Feed(topic, breaks=breaks()) for topic in (RAW, ACTIVITY)}
+        self.feeds = {topic: Feed(topic, breaks=breaks()) for topic in (RAW, ACTIVITY)}
         self._unpaused = asyncio.Event()
         self._warned_of_stall = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -92,12 +91,12 @@ class PartitionTask:
 
     def put(self, topic: str, event: Event) -> None:
         """Queues a message; messages come in the order of their offsets."""
-        feed = self._feeds[topic]
+        feed = self.feeds[topic]
         feed.queued_bytes += event.bytes
         feed.queue.put_nowait(event)
 
     def queued_bytes(self, topic: str) -> int:
-        return self._feeds[topic].queued_bytes
+        return self.feeds[topic].queued_bytes
 
     @property
     def unpublished(self) -> bool:
@@ -117,7 +116,7 @@ class PartitionTask:
         keeps the partition.
         """
         self._unpaused.clear()
-        for feed in self._feeds.values():
+        for feed in self.feeds.values():
             while not feed.queue.empty():
                 feed.queued_bytes -= feed.queue.get_nowait().bytes
         if not self.recovered:
@@ -143,13 +142,12 @@ class PartitionTask:
             raw_committed = read.plan.raw_committed
         self.recovered = True
         self._unpaused.set()
-        raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
+        raw, activity = self.feeds[RAW], self.feeds[ACTIVITY]
         state = self._processor.partition(self.partition)
         raw.next_offset, activity.next_offset = max(state.raw_next, raw_committed), state.activity_next
-        if state.raw_checksum:
-            raw.last = Mark(state.raw_next - 1, state.raw_checksum)
-        if state.activity_checksum:
-            activity.last = Mark(state.activity_next - 1, state.activity_checksum)
+        for feed in (raw, activity):
+            last = state.position().last(feed.topic)
+            feed.last = feed.checked = last if last and last.checksum else None
         for work in (
             self._run(raw, self._raw),
             self._run(activity, self._activity),
@@ -209,7 +207,7 @@ class PartitionTask:
         while feed.end_asked_s < asked_s:
             await self._ask_end(feed)
         if feed.last.offset >= feed.end:
-            self._changed(feed)
+            self.changed(feed)
         if feed.last.offset >= feed.low:
             feed.doubted = True
             await self._seek(feed.topic, feed.last.offset)
@@ -219,10 +217,11 @@ class PartitionTask:
         if feed.last is None or event.offset != feed.last.offset:
             return
         if event.mark != feed.last:
-            self._changed(feed)
+            self.changed(feed)
         feed.doubted = False
 
-    def _changed(self, feed: Feed) -> NoReturn:
+    def changed(self, feed: Feed) -> NoReturn:
+        """Raises RuntimeError: the log of a topic is another one than what was processed."""
         raise RuntimeError(
             f"{feed.topic}/{self.partition} ends at {feed.end}, but was processed up to {feed.next_offset}, or has"
             " another message there: the topic was made anew, or Kafka has lost messages. The next worker begins with"
@@ -242,10 +241,10 @@ class PartitionTask:
             await self._check_log(feed, time.monotonic())
         feed.skip_to(log_end.low)
         end, feed.earlier_end = feed.earlier_end, log_end.high
-        if end > committed and self._idle(feed):
+        if self._idle(feed):  # what a log that was made anew has before the committed offset may be left, too
             await self._run_skipped(feed, end, process)
-            if self._idle(feed):
-                await self._seek(feed.topic, committed)
+        if end > committed and self._idle(feed):
+            await self._seek(feed.topic, committed)
 
     def _idle(self, feed: Feed) -> bool:
         return self._unpaused.is_set() and feed.queue.empty()
@@ -274,6 +273,7 @@ class PartitionTask:
         feed.deadline_s = None
         if not again:
             feed.last = event.mark
+            feed.checked = feed.checked or event.mark
         feed.skip_to(event.offset + 1)
         feed.unacknowledged.append((event, delivery))
         feed.sent.set()
@@ -287,7 +287,7 @@ class PartitionTask:
         while feed.end_asked_s < since_s:
             await self._ask_end(feed)
         if feed.end < feed.next_offset:
-            self._changed(feed)
+            self.changed(feed)
 
     async def _ack(self, feed: Feed) -> None:
         while True:
@@ -320,7 +320,7 @@ class PartitionTask:
             activity = decode_activity(event.value, event.times)
         except BadMessage as error:
             return self._dead(ACTIVITY, event, "decode", error)
-        raw = self._feeds[RAW]
+        raw = self.feeds[RAW]
         await self._wait(
             ACTIVITY, event, lambda: not raw.waits and self._processor.activity_is_ahead(activity, self.partition)
         )
@@ -377,7 +377,7 @@ class PartitionTask:
 
     def _pair(self, topic: str) -> tuple[Feed, Feed]:
         """Returns the feed of a topic, and the other one."""
-        return self._feeds[topic], self._feeds[ACTIVITY if topic == RAW else RAW]
+        return self.feeds[topic], self.feeds[ACTIVITY if topic == RAW else RAW]
 
     async def _ask_end(self, feed: Feed) -> None:
         asked_s = time.monotonic()

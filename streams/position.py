@@ -2,6 +2,9 @@
 
 from dataclasses import astuple, dataclass, fields
 
+from icestream.log_mark import Mark
+from icestream.topics import RAW
+
 
 @dataclass(frozen=True)
 class Position:
@@ -23,6 +26,13 @@ class Position:
     def is_before(self, other: "Position") -> bool:
         """Whether no more was processed of either topic than at another position."""
         return self.raw_next <= other.raw_next and self.activity_next <= other.activity_next
+
+    def last(self, topic: str) -> Mark | None:
+        """Returns the mark of the last message that was processed of a topic; None before the first one."""
+        following, checksum = (
+            (self.raw_next, self.raw_checksum) if topic == RAW else (self.activity_next, self.activity_checksum)
+        )
+        return Mark(following - 1, checksum) if following else None
 
     def encode(self) -> bytes:
         """Returns the fields as decimal numbers, separated by spaces."""

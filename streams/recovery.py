@@ -20,7 +20,7 @@ import logging
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -53,6 +53,10 @@ _TIMEOUT_S = 10.0
 
 
 _logger = logging.getLogger(__name__)
+
+ChecksumAt = Callable[[str, int], int | None]
+"""Tells the checksum of the message at an offset of a topic; -1: there is none; None: it was there, and Kafka has
+deleted it because of its age."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +139,27 @@ def read(
             on_message()
             if entry := log_entry(message, cluster):
                 all_entries.append(entry)
-        entries = entries_of_present_logs(all_entries, partial(_checksum_at, reader, partition))
+        checksum_at = partial(_checksum_at, reader, partition)
+        entries = entries_of_present_logs(all_entries, checksum_at)
+        last = entries[-1].position if entries else Position()
+        # What was committed of a log that is no more does not count.
+        if all_entries and _is_absent(all_entries[-1].position, RAW, checksum_at):
+            raw_committed = min(raw_committed, last.raw_next)
+        if all_entries and _is_absent(all_entries[-1].position, ACTIVITY, checksum_at):
+            activity_committed = min(activity_committed, last.activity_next)
+        anew = made_anew_unnoticed(entries, checksum_at)
+    if anew:
+        entries = []
+        raw_committed = 0 if RAW in anew else raw_committed
+        activity_committed = 0 if ACTIVITY in anew else activity_committed
     if len(entries) < len(all_entries):
         _logger.warning(
-            "partition %d: a topic was made anew, or Kafka has lost messages: goes on after the last message that was"
-            " processed, and that Kafka still has", partition,
+            "partition %d: a topic was made anew, or Kafka has lost messages: goes on after the last message before"
+            " which all were processed", partition,
         )  # fmt: skip
-    if entries[-1:] != all_entries[-1:]:  # what was committed is of a log that is no more
-        position = entries[-1].position if entries else Position()
-        raw_committed = min(raw_committed, position.raw_next)
-        activity_committed = min(activity_committed, position.activity_next)
     plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
+    if not entries:  # batches that were published may come again
+        plan = replace(plan, earlier=_raw_batches(complete_outputs(all_entries)[0]))
     raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
     activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)
     return Recovery(
@@ -153,25 +167,16 @@ def read(
     )
 
 
-def entries_of_present_logs(entries: list[LogEntry], checksum_at: Callable[[str, int], int | None]) -> list[LogEntry]:
+def entries_of_present_logs(entries: list[LogEntry], checksum_at: ChecksumAt) -> list[LogEntry]:
     """Returns the entries whose positions are of the logs as they are now.
 
     Offsets are given to other messages if a topic is made anew, or Kafka has lost its last messages. What was processed
     of those must not count: new messages would seem to be processed. So the last messages before a position must be
-    those that were processed. `checksum_at`: of the message at an offset of a topic; -1: there is none; None: it was
-    there, and Kafka has deleted it because of its age.
+    those that were processed.
     """
 
     def is_absent(entry: LogEntry) -> bool:
-        position = entry.position
-        for topic, following, expected in (
-            (RAW, position.raw_next, position.raw_checksum),
-            (ACTIVITY, position.activity_next, position.activity_checksum),
-        ):
-            found = checksum_at(topic, following - 1) if following else None
-            if found is not None and (found < 0 or found != (expected or found)):
-                return True
-        return False
+        return any(_is_absent(entry.position, topic, checksum_at) for topic in (RAW, ACTIVITY))
 
     end, back = len(entries), 1  # `end`: before the first entry that is absent, as far as it is known
     while end > 0 and is_absent(entries[end - 1]):
@@ -184,6 +189,22 @@ def entries_of_present_logs(entries: list[LogEntry], checksum_at: Callable[[str,
             break
         present.append(entry)
     return present[::-1]
+
+
+def made_anew_unnoticed(entries: list[LogEntry], checksum_at: ChecksumAt) -> set[str]:
+    """Returns the topics that were made anew within a moment. `entries`: as `entries_of_present_logs` returned them.
+
+    Then a worker went on at the same offset of the new log. What it processed there is as it was, but what it processed
+    before is not there, and what is there was never processed.
+    """
+    first = {topic: next((e.position for e in entries if e.position.last(topic)), None) for topic in (RAW, ACTIVITY)}
+    return {topic for topic, position in first.items() if position and _is_absent(position, topic, checksum_at)}
+
+
+def _is_absent(position: Position, topic: str, checksum_at: ChecksumAt) -> bool:
+    last = position.last(topic)
+    found = checksum_at(topic, last.offset) if last else None
+    return last is not None and found is not None and (found < 0 or found != (last.checksum or found))
 
 
 def _checksum_at(reader: Consumer, partition: int, topic: str, offset: int) -> int | None:
@@ -216,7 +237,7 @@ def make_plan(
     activity_from = used[0].position.activity_from if used else position.activity_from
     raw_from = used[0].source.offset if used else position.raw_next
     return Plan(
-        earlier=[entry.source.batch for entry in raw_log if entry.source.offset < raw_from],
+        earlier=_raw_batches(entry for entry in raw_log if entry.source.offset < raw_from),
         activity_before={entry.source.offset: entry.position.activity_next for entry in used},
         raw_from=raw_from,
         raw_next=position.raw_next,
@@ -224,6 +245,10 @@ def make_plan(
         activity_next=activity_next,
         raw_committed=raw_committed,
     )
+
+
+def _raw_batches(entries: Iterable[LogEntry]) -> list[BatchId]:
+    return [entry.source.batch for entry in entries if entry.source.topic == RAW]
 
 
 def in_order(plan: Plan, raw: Iterable[InputMessage], activity: Iterable[InputMessage]) -> Iterator[InputMessage]:
@@ -274,7 +299,11 @@ class Rebuilding:
     def finish(self) -> None:
         if not self._announcing:
             self._state.announcer.forget()
-        self._state.raw_next, self._state.activity_next = self._plan.raw_next, self._plan.activity_next
+        state, plan = self._state, self._plan
+        if state.raw_next != plan.raw_next:  # the last message is a bad one, or Kafka has deleted it
+            state.raw_next, state.raw_checksum = plan.raw_next, 0
+        if state.activity_next != plan.activity_next:
+            state.activity_next, state.activity_checksum = plan.activity_next, 0
 
 
 def complete_outputs(entries: list[LogEntry]) -> tuple[list[LogEntry], LogEntry | None]:

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 STOP_S = 3.0
 """How long an orderly stop may take. Then the process ends, and unacknowledged messages are processed again."""
 _LOOK_S = 0.2
+_CHECK_LOGS_S = 20.0
 _FETCH_S = 0.1
 """How long the messages of all partitions wait while a file comes from the symbol store, so that its names are there at
 once if the store is near. If it is slow, they wait no more than once in a while."""
@@ -43,6 +44,7 @@ class Worker:
     """Make it and run it within an event loop."""
 
     def __init__(self, settings: StreamsSettings, cluster: str) -> None:
+        self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
         self._requester = SymbolRequester()
@@ -72,7 +74,7 @@ class Worker:
         """Runs until SIGINT or SIGTERM (returns None), or until a failure (returns the error); then ends within 5 s."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._end, None)
-        works = self._run_app(), self._ask(), self._announce_late_names()
+        works = self._run_app(), self._ask(), self._announce_late_names(), self._check_logs()
         beside = [asyncio.create_task(self._guard(work)) for work in works]
         log.info("reading %s", RAW)
         error = await self._ended
@@ -120,6 +122,11 @@ class Worker:
             await asyncio.sleep(_LOOK_S)
             for build_id, messages in self._late_names.come(time.monotonic()).items():
                 await self._outboxes.announce(build_id, messages)
+
+    async def _check_logs(self) -> None:
+        while not self._settings.kafka_in_process:  # which makes no topic anew
+            await asyncio.sleep(_CHECK_LOGS_S)
+            await self._tasks.check_logs()
 
     def _symbols_received(self, file: SymbolFile) -> None:
         requester, now_s = self._requester, time.monotonic()

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
 
 from icestream.commands.topics import create
 from icestream.kafka import admin_client, consumer
@@ -16,7 +20,7 @@ from standalone.supervisor.child_process import terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
 from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def make_anew(settings: KafkaSettings, *topics: str, partitions: int = PARTITIONS) -> None:
@@ -25,6 +29,22 @@ def make_anew(settings: KafkaSettings, *topics: str, partitions: int = PARTITION
 
     delete_topics(settings, topics)
     create(settings, partitions=partitions, replication=1)
+
+
+def make_anew_at_once(settings: KafkaSettings, *topics: str) -> None:
+    """As `make_anew`, within a moment: no connection breaks."""
+    with admin_client(settings) as admin:
+        for topic, deletion in admin.delete_topics(list(topics)).items():
+            deletion.result(PATIENCE_S)
+            wait_until(lambda topic=topic: _made(admin, topic))
+
+
+def _made(admin: AdminClient, topic: str) -> bool:
+    try:
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE_S)
+    except KafkaException:  # it is still there
+        return False
+    return True
 
 
 def add_partitions(settings: KafkaSettings, count: int, *topics: str) -> None:

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Message
-from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import REGISTRY
 
-from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, SAMPLES
 from sinks import service
 from sinks.settings import SinkSettings
-from standalone.supervisor.in_process_broker import PARTITIONS
-from tests.changed_kafka import Changing, copy, lose_tail, make_anew, put_back
+from tests.changed_kafka import Changing, copy, lose_tail, make_anew, make_anew_at_once, put_back
 from tests.pipeline.reading import messages
 from tests.sinks.running import Recording, committed, running, send
 from tests.waiting import wait_until
@@ -101,22 +98,13 @@ def test_a_topic_made_anew_is_read_from_its_beginning(changing_kafka: Changing, 
 
 def test_a_topic_made_anew_within_a_moment_is_read_from_its_beginning(apache_kafka: KafkaSettings) -> None:
     """No connection breaks, and the sink does not see that the topic is away."""
-    sink, admin = Recording(), AdminClient(client_config(apache_kafka))
+    sink = Recording()
     send(apache_kafka, SAMPLES, *values("old", 5))
     with stored(apache_kafka, 5, sink):
-        admin.delete_topics([SAMPLES])[SAMPLES].result()
-        wait_until(lambda: made(admin))
+        make_anew_at_once(apache_kafka, SAMPLES)
         send(apache_kafka, SAMPLES, *values("new", 9))
         wait_until(lambda: set(values("new", 9)) <= set(written(sink)), lambda: written(sink))
     assert set(values("old", 5)) <= set(written(sink))
-
-
-def made(admin: AdminClient) -> bool:
-    try:
-        admin.create_topics([NewTopic(SAMPLES, PARTITIONS, 1)])[SAMPLES].result()
-    except KafkaException:
-        return False
-    return True
 
 
 def test_a_sink_that_runs_reads_an_old_copy_of_kafka(changing_kafka: Changing, tmp_path: Path) -> None:

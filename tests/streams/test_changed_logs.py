@@ -1,11 +1,15 @@
 """A worker whose topics are made anew or lose their last messages: every message that Kafka has is processed."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from tests.changed_kafka import Changing, lose_tail, make_anew
+from tests.changed_kafka import Changing, lose_tail, make_anew, make_anew_at_once
 from tests.data.windows import window
 from tests.streams.test_worker import START, Worker, expected
 from tests.waiting import wait_until
@@ -54,6 +58,74 @@ def test_what_comes_in_place_of_lost_messages_is_processed(
         if not runs:
             worker.start()
         wait(len(made))
+    finally:
+        worker.process.kill()
+        worker.process.wait()
+
+
+@contextmanager
+def stopped(worker: Worker) -> Iterator[None]:
+    """It sees nothing of what happens meanwhile, and its connections stay."""
+    worker.process.send_signal(signal.SIGSTOP)
+    yield
+    worker.process.send_signal(signal.SIGCONT)
+
+
+def check_every(seconds: float) -> str:
+    return f"import streams.worker; streams.worker._CHECK_LOGS_S = {seconds}; streams.partition_task._IDLE_S = 1"
+
+
+@pytest.mark.parametrize("worker_notices", [True, False])
+@pytest.mark.parametrize("topics", [(RAW, ACTIVITY), (RAW,)])
+def test_a_topic_made_anew_within_a_moment_is_processed_from_its_beginning(
+    apache_kafka: KafkaSettings, tmp_path: Path, topics: tuple[str, ...], worker_notices: bool
+) -> None:
+    """The new log is soon longer than the old one, and the worker goes on in it. Else the next worker notices that."""
+    worker = Worker(apache_kafka, tmp_path / "worker")
+    old, new = [[window(START, sequence) for sequence in numbers] for numbers in (range(1, 6), range(6, 15))]
+    worker.start(change=check_every(1 if worker_notices else 3600))
+    try:
+        for one in old:
+            worker.publish(one)
+        worker.wait(lambda: worker.values() == expected(old))
+        with stopped(worker):
+            make_anew_at_once(apache_kafka, *topics)
+            worker.connect_again()
+            for one in new:
+                worker.publish(one)
+        if worker_notices:
+            wait_until(lambda: worker.process.poll() is not None, worker.log.read_text)
+        else:
+            worker.wait(lambda: worker.values() == expected(old + new[5:]))
+            worker.process.terminate()
+            worker.process.wait()
+        worker.start(change=check_every(1))
+        worker.wait(lambda: worker.values() == expected(old + new))
+    finally:
+        worker.process.kill()
+        worker.process.wait()
+
+
+def test_activity_made_anew_within_a_moment_is_processed_from_its_beginning(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    worker = Worker(apache_kafka, tmp_path / "worker")
+    old, new = [[window(START, sequence) for sequence in numbers] for numbers in (range(1, 6), range(6, 15))]
+    worker.start(change=check_every(1))
+    try:
+        for one in old:
+            worker.publish(one)
+        worker.wait(lambda: worker.values() == expected(old))
+        with stopped(worker):
+            make_anew_at_once(apache_kafka, ACTIVITY)
+            worker.connect_again()
+            for one in new:
+                worker.send(ACTIVITY, one.activity)
+        wait_until(lambda: worker.process.poll() is not None, worker.log.read_text)
+        worker.start(change=check_every(1))
+        for one in new:
+            worker.send(RAW, one.raw)
+        worker.wait(lambda: worker.values() == expected(old + new))
     finally:
         worker.process.kill()
         worker.process.wait()
