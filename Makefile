@@ -18,7 +18,7 @@ CONTAINERS := tests/pipeline/test_containers.py
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,11 +113,15 @@ containers: setup-test ## install Docker if there is none, and test in real cont
 	@deploy/setup.sh containers
 	$(BIN)/pytest $(CONTAINERS)
 
+attacks: setup-test ## attack a collector as an unprivileged user, while a victim is profiled (root; minutes, alone)
+	$(BIN)/pytest -s -q -m soak tests/pipeline/test_attacks.py
+
 soak: ## run chaos with 100 events, fuzz at full size, the tests that CI leaves out, and property tests with 1,000 examples: over an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
 	$(MAKE) containers
-	$(BIN)/pytest -m soak $(filter-out $(CONTAINERS),$(call files-with,soak))
+	$(MAKE) attacks
+	$(BIN)/pytest -m soak $(filter-out $(CONTAINERS) tests/pipeline/test_attacks.py,$(call files-with,soak))
 	$(BIN)/pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile soak
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
