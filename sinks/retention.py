@@ -76,11 +76,11 @@ _MOST_DELETED = 10_000
 """Locations that are deleted at once from the tables of a cluster: their IDs are part of the statement."""
 
 
-def set_retention(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:
+def set_retention(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> list[str]:
     """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age, those of
     operations not before the rows. Raises MigrationError for negative or too large numbers, and DiskFullError.
 
-    `new`: the tables have just been made; None then is `DEFAULT_DAYS`.
+    Returns the tables that were changed. `new`: the tables have just been made; None then is `DEFAULT_DAYS`.
 
     `samples` has no age of its own: the sinks drop a day of samples when its rollups are final (sinks/old_samples.py),
     however long that takes.
@@ -119,6 +119,7 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     ]
     if {level: tables.kept_days("rollup_builds", level) for level in of_level} != of_level:
         tables.change("rollup_builds", ", ".join(expiries))
+    return tables.changed
 
 
 def sample_days(client: Client, cluster: Cluster = ONE_SERVER) -> int:
@@ -157,6 +158,7 @@ class _Tables:
         self._client = client
         self.cluster = cluster_of_tables(client)
         self._created = _created(client, self.cluster)
+        self.changed: list[str] = []
 
     def kept_days(self, table: str, level: str = "") -> int:
         """As the function, before any change."""
@@ -172,6 +174,7 @@ class _Tables:
 
     def change(self, table: str, ttl: str) -> None:
         create, partitioned = self._created[table]
+        self.changed.append(table)
         changes = ["MODIFY SETTING ttl_only_drop_parts = 1"] if ttl and partitioned else []
         changes += [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
         for change in changes:

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         client = connect(settings.clickhouse)
         done = migrate(client, cluster=settings.cluster)
-        set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
+        changed = set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
         if settings.insert_tokens is not None:
             remember_inserts(client, settings.insert_tokens)
     except (MigrationError, DiskFullError) as error:
@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"{shown(settings.clickhouse)}: {error}") from error
     for name in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in done):
         print(f"applied {name}")
-    if not done:
+    if changed and not done:
+        print(f"changed how long rows are kept in {', '.join(changed)}")
+    if not done and not changed:
         print("the tables are up to date")
     return 0
