@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collector.activity.activity_datagram import MOST_BYTES, MalformedDatagram, decode
+from collector.activity.cpu_claims import CpuClaims
 from collector.activity.datagram_buffer import DatagramBuffer, ReceivedDatagram
 from collector.activity.flood import FloodLog
 from collector.activity.intervals import Intervals
@@ -41,6 +42,8 @@ class Counts:
     refused: int = 0  # intervals and spans that cannot be true
     overflowed: int = 0  # intervals for which there was no room
     unknown_threads: int = 0  # intervals of other processes' threads, or of ended ones in containers: kept with tid 0
+    overlapping: int = 0  # intervals of threads that were in another one at the time: cut, or not kept
+    unproven: int = 0  # intervals with more CPU time than the process has used: kept with less
 
 
 class Sender(NamedTuple):
@@ -75,6 +78,7 @@ class ActivityReceiver(ProcessListener):
         self._floods = FloodLog(quotas)
         self._quotas = quotas
         self._thread_ids = ThreadIds()
+        self._claims = CpuClaims()
         self._socket = _listen(self.path, quotas)
         self._inode = os.stat(self.path).st_ino
         self._thread = threading.Thread(target=self._receive, name="activity", daemon=True)
@@ -149,8 +153,12 @@ class ActivityReceiver(ProcessListener):
     def _take_in(self, sender: Sender, content: bytes) -> None:
         datagram = decode(content, time.monotonic_ns())
         self.counts.refused += datagram.refused
-        tid = self._thread_ids.of_host(*sender, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
-        self.counts.unknown_threads += len(tid) - int(np.count_nonzero(tid))
+        threads = self._thread_ids.of_host(*sender, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
+        self.counts.unknown_threads += len(threads.tid) - int(np.count_nonzero(threads.tid))
+        bounded = self._claims.bound(*sender, threads, datagram)
+        self.counts.overlapping += bounded.overlapping
+        self.counts.unproven += bounded.unproven
+        tid, datagram = threads.tid[bounded.kept], bounded.datagram
         with self._lock:
             self._note_service(sender, datagram.service)
             self._dropped += datagram.dropped

@@ -7,6 +7,7 @@ process's.
 
 import os
 import time
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,16 @@ _GONE_NS = 1_000_000_000
 """A process that ended before it was seen has intervals of its last second only: its ID may have been another's."""
 
 
+class HostThreads(NamedTuple):
+    """The threads in n intervals."""
+
+    tid: np.ndarray
+    """uint32 (n,): 0 for threads of other processes, for intervals that started before the process, and for threads in
+    another PID namespace that ended before they were seen."""
+    foreign: np.ndarray  # bool (n,): certainly none of the process
+    start_ticks: int | None  # as in Process; None if it ended before it was seen
+
+
 class ThreadIds:
     """The threads of the processes that sent something."""
 
@@ -40,12 +51,8 @@ class ThreadIds:
 
     def of_host(
         self, pid: int, uid: int, tids: np.ndarray, starts_monotonic_ns: np.ndarray, claimed_pid: int
-    ) -> np.ndarray:
-        """uint32 (n,): IDs of the threads of process `pid` of user `uid`, which calls itself `claimed_pid`.
-
-        0 for threads of other processes, for intervals that started before the process, and for threads in another PID
-        namespace that ended before they were seen.
-        """
+    ) -> HostThreads:
+        """Looks for the threads of process `pid` of user `uid`, which calls itself `claimed_pid`, in n intervals."""
         process = self._process(pid, claimed_pid)
         distinct, inverse = np.unique(tids, return_inverse=True)
         wanted = distinct.tolist()
@@ -54,7 +61,8 @@ class ThreadIds:
         ended = process.ended(pid, wanted) if process.same else set()
         self._processes.put(pid, process)  # its size has changed
         translated = np.array([process.tids.get(tid, tid if tid in ended else 0) for tid in wanted], np.uint32)
-        return np.where(starts_monotonic_ns >= max(0, process.began_ns), translated[inverse], np.uint32(0))
+        tid = np.where(starts_monotonic_ns >= max(0, process.began_ns), translated[inverse], np.uint32(0))
+        return HostThreads(tid, (tid == 0) & process.same, process.start_ticks)
 
     def _read(self, pid: int, uid: int, process: "_Process") -> None:
         """Reads the threads of a process, unless it or its user has to wait."""

@@ -59,6 +59,7 @@ class Listener:
     def take(self) -> Heard:
         self._wait_for_what_was_sent()
         intervals = self.receiver.take()
+        assert self.receiver.counts.overlapping == 0
         self.taken.append(intervals)
         traces = np.frombuffer(intervals.trace_ids, "V16")
         for row, context in enumerate(intervals.context.tolist()):

@@ -59,8 +59,9 @@ def datagram(rows: int) -> bytes:
     """Of this process."""
     end = time.monotonic_ns() - 1_000_000
     context = Context(bytes(range(1, 29)))
+    ends = [end - 1000 * row for row in range(rows)]
     columns = Columns(
-        [context] * rows, [end - 1000] * rows, [0] * rows, [end] * rows, [500] * rows, [os.getpid()] * rows
+        [context] * rows, [end - 1000 for end in ends], [0] * rows, ends, [500] * rows, [os.getpid()] * rows
     )
     (only,) = datagrams(b"victim", os.getpid(), columns, [], 0)
     return only.content

@@ -318,8 +318,10 @@ def test_a_datagram_larger_than_any_is_malformed(receiver: ActivityReceiver) -> 
 
 def test_what_there_is_no_room_for_is_counted(tmp_path: Path) -> None:
     receiver = ActivityReceiver(tmp_path / "activity.sock", room=20_000)
-    for _ in range(10):
-        _send(receiver, *[_datagram([_row()] * 10)] * 5)
+    began = time.monotonic_ns() - 10**6
+    rows = [(CONTEXT, began + 1000 * number, 1000, 500) for number in range(500)]
+    for first in range(0, 500, 50):
+        _send(receiver, *[_datagram(rows[at : at + 10]) for at in range(first, first + 50, 10)])
     taken = receiver.take()
     assert 0 < len(taken.start_monotonic_ns) < 500
     assert len(taken.start_monotonic_ns) + taken.dropped == 500

@@ -39,7 +39,9 @@ def context(span: int, operation: str, within: Context | None = None) -> Context
 
 def datagram(contexts: list[Context], spans: list[SpanEnd], now: int = NOW, service: bytes = b"shop") -> bytes:
     count = len(contexts)
-    columns = Columns(contexts, [now - 1000] * count, [0] * count, [now] * count, [900] * count, [os.getpid()] * count)
+    starts = [now + 1000 * i for i in range(count)]
+    ends = [start + 1000 for start in starts]
+    columns = Columns(contexts, starts, [0] * count, ends, [900] * count, [os.getpid()] * count)
     (only,) = datagrams(service, os.getpid(), columns, spans, 0)
     return only.content
 
@@ -73,7 +75,7 @@ def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiv
     read = batch(
         receiver,
         datagram([context(1, "GET"), Context(TRACE + bytes(7) + b"\x09")], [entry, inner, fine], now),
-        datagram([context(2, "render", renamed), renamed], [], now),
+        datagram([context(2, "render", renamed), renamed], [], now + 10_000),
     )
     found = {
         (int.from_bytes(ids[16:].tobytes(), "big"), int.from_bytes(entry_id.tobytes(), "big"), read.strings[operation])

@@ -26,7 +26,7 @@ def _of_host(ids: ThreadIds, pid: int, tid: int, ago_ns: int = 0) -> int:
 
 def _of_host_at(ids: ThreadIds, pid: int, tid: int, start_monotonic_ns: int) -> int:
     starts = np.array([start_monotonic_ns], np.uint64)
-    return int(ids.of_host(pid, 0, np.array([tid], np.uint32), starts, pid)[0])
+    return int(ids.of_host(pid, 0, np.array([tid], np.uint32), starts, pid).tid[0])
 
 
 def _ended() -> int:
@@ -108,7 +108,7 @@ def test_what_a_process_sent_before_it_ended_is_still_its_own() -> None:
 def test_one_datagram_makes_us_look_for_a_thousand_threads_at_most() -> None:
     tids = np.arange(2**22 + 1, 2**22 + 5001, dtype=np.uint32)  # above what the kernel gives
     starts = np.full(len(tids), time.monotonic_ns(), np.uint64)
-    assert np.count_nonzero(ThreadIds().of_host(os.getpid(), 0, tids, starts, os.getpid())) == 1024
+    assert np.count_nonzero(ThreadIds().of_host(os.getpid(), 0, tids, starts, os.getpid()).tid) == 1024
 
 
 NOBODY, READ_S = 2**22 + 1, 0.005  # the kernel gives no such process ID; how long each read takes in these tests
