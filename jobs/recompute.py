@@ -26,7 +26,7 @@ from jobs.sources import ArchiveSource
 from jobs.time_range import TimeRange
 from jobs.unit_activity import UnitActivity
 from sinks import stored_batches
-from sinks.archive import Archived, DamagedFile
+from sinks.archive import Archived, DamagedFile, Run
 from sinks.stored_batches import Batch
 from sinks.tables.activity import activity_batch, interval_rows, span_rows
 from sinks.tables.arrow import concat
@@ -42,12 +42,24 @@ _INSERT_ROWS = 200_000
 
 @dataclass(frozen=True)
 class Unit:
-    """What one process recomputes at a time: a slice of one partition."""
+    """What one process recomputes at a time: of a slice, what one partition has, without runs of collectors that are in
+    several partitions; or some of these runs.
+
+    After partitions were added, a run goes on in another one, and may send batches again. A unit has all of a run, so
+    that it finds each batch once, and all activity for its samples.
+    """
 
     time_range: TimeRange
-    partition: int
+    partition: int | None
+    """None: all of them."""
+    moved: frozenset[Run] = frozenset()
+    """The runs that a unit of all partitions has, and one of a single partition leaves out."""
     last: bool = True
     """Whether the job has no later slice."""
+
+    def has(self, message: Archived) -> bool:
+        """Returns whether a message that is in the unit's partitions belongs to it."""
+        return ((message.collector, message.started_unix_nano) in self.moved) == (self.partition is None)
 
     def counts(self, message: Archived) -> bool:
         """Returns whether a message of the unit counts in this slice: only in the last one in which it is read."""
@@ -154,7 +166,7 @@ class Recomputer:
         def on_damage(damaged: DamagedFile) -> None:
             counts.damaged.add(str(damaged))
 
-        for messages in _cut(self._source.read(topic, unit.time_range, unit.partition, on_damage)):
+        for messages in _cut(filter(unit.has, self._source.read(topic, unit.time_range, unit.partition, on_damage))):
             block = []
             for message, columns in self._decoded(topic, messages, unit, decode, counts):
                 of = columns.id

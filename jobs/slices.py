@@ -127,14 +127,14 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
 
     def units() -> Iterator[Unit]:
         for time_slice in slices:
-            numbers = work.source.partitions(time_slice)
+            of_slice = _units(work.source, time_slice, last=time_slice == slices[-1])
             opened = open_slices[time_slice] = _Open(
-                Staging(work.client, job.full_name, time_slice, work.fence), len(numbers)
+                Staging(work.client, job.full_name, time_slice, work.fence), len(of_slice)
             )
             opened.staging.make()
-            if not numbers:
+            if not of_slice:
                 close(time_slice)
-            yield from (Unit(time_slice, number, last=time_slice == slices[-1]) for number in numbers)
+            yield from of_slice
 
     report()
     results = portions(units(), work.source, work.operators, f"job/{job.full_name}", job.processes)
@@ -151,3 +151,13 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
                     close(portion.unit.time_range)
     record.forget()
     return total, resumed
+
+
+def _units(source: ArchiveSource, time_slice: TimeRange, last: bool) -> list[Unit]:
+    """Returns the units of a slice. None has many more runs than a partition has, and so none takes more memory."""
+    numbers, moved = source.partitions(time_slice), sorted(source.moved_runs(time_slice))
+    shares = (moved[first :: len(numbers)] for first in range(len(numbers)))
+    return [
+        *(Unit(time_slice, number, frozenset(moved), last) for number in numbers),
+        *(Unit(time_slice, None, frozenset(share), last) for share in shares if share),
+    ]

@@ -13,7 +13,7 @@ from icestream.topics import ACTIVITY, RAW, REPLAY_GROUP
 from jobs.cut import NO_CUT, Cut
 from jobs.time_range import TimeRange
 from sinks import archive
-from sinks.archive import Archived, ArchiveSink, OnDamage, archived, raise_damage
+from sinks.archive import Archived, ArchiveSink, OnDamage, Run, archived, raise_damage
 from sinks.ranges import InFlight, MessageRange
 from streams.log_reader import read_with
 
@@ -47,11 +47,15 @@ class ArchiveSource:
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
         return sorted({n for topic in (RAW, ACTIVITY) for n in archive.partitions(self.uri, topic, start, end)})
 
+    def moved_runs(self, time_range: TimeRange) -> set[Run]:
+        """Returns the runs of collectors that may be in several partitions. Raises OSError or ValueError."""
+        return archive.moved_runs(self.uri, (RAW, ACTIVITY), time_range.start_unix_nano, time_range.end_unix_nano)
+
     def read(
-        self, topic: str, time_range: TimeRange, partition: int, on_damage: OnDamage = raise_damage
+        self, topic: str, time_range: TimeRange, partition: int | None, on_damage: OnDamage = raise_damage
     ) -> Iterator[Archived]:  # fmt: skip
-        """Yields the messages with something in the range, up to the cut. Raises OSError or ValueError. `on_damage`: as
-        in sinks/archive.py."""
+        """Yields the messages with something in the range, up to the cut. Raises OSError or ValueError. `partition`:
+        None for all; `on_damage`: as in sinks/archive.py."""
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
         return archive.read(self.uri, topic, start, end, partition, on_damage, self.cut.wanted(topic))
 

@@ -11,7 +11,8 @@ topic that was made anew has them (CHECKSUM is of the messages). A reader never 
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from functools import reduce
 from typing import NamedTuple
@@ -38,6 +39,8 @@ from sinks.ranges import MessageRange
 
 _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
+_FILES_AT_ONCE = 8
+"""Files of which columns are read at once: a store that is far away takes its time for each."""
 _DAMAGE = (OSError, ValueError, LookupError, MemoryError, pa.ArrowException)
 """What pyarrow raises of a file with wrong bytes: a column may have another name, or a size beyond any memory."""
 _PAGE_BYTES = 2_000_000
@@ -80,6 +83,13 @@ class Identity(NamedTuple):
     cluster: str  # the ID of the Kafka cluster
     partition: int
     offset: int
+
+
+class Run(NamedTuple):
+    """One start of a collector."""
+
+    collector: str
+    started_unix_nano: int
 
 
 class ArchiveSink:
@@ -242,6 +252,34 @@ def identities(
         for row in map(Identity._make, zip(*rows.values(), strict=True)):
             if wanted(name.name, row.cluster, row.partition, row.offset):
                 yield row
+
+
+def moved_runs(uri: str, topics: Collection[str], from_unix_nano: int, to_unix_nano: int) -> set[Run]:
+    """Returns the runs that are in several partitions, of any of these topics, in the files that may have messages with
+    a time in [from, to). A file that is damaged may have any run: then these are all runs.
+
+    It reads only the columns that it needs. Raises OSError or ValueError.
+    """
+    folder, columns = open_folder(uri), list(Run._fields)
+    paths = [path for topic in topics for _, path, _ in _files(folder, topic, from_unix_nano, to_unix_nano)]
+
+    def read_runs(path: str) -> pa.Table | None:
+        try:
+            with folder.open_input_file(path) as file:
+                return pq.ParquetFile(file, pre_buffer=True).read([*columns, "partition"], use_threads=False)
+        except _DAMAGE:
+            return None
+
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        tables = list(pool.map(read_runs, paths))
+    readable = [table for table in tables if table is not None]
+    if not readable:
+        return set()
+    runs = pa.concat_tables(readable).filter(pc.field("collector") != "")  # bad messages have none
+    runs = runs.group_by(columns).aggregate([("partition", "min"), ("partition", "max")])
+    if len(readable) == len(tables):
+        runs = runs.filter(pc.field("partition_min") < pc.field("partition_max"))
+    return set(map(Run._make, zip(*runs.select(columns).to_pydict().values(), strict=True)))
 
 
 def files(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator["File"]:
