@@ -22,6 +22,7 @@ _TPOFF = {X86_64: 18, AARCH64: 1030}
 _DTPMOD = {X86_64: 16, AARCH64: 1028}
 _MAX_STATIC_OFFSET = 1 << 20  # aarch64: beyond it, a descriptor's argument is an address, not an offset
 _MAX_MODULE = 1 << 20
+_MAX_BLOCK = 1 << 31  # bytes of a file's thread-local variables
 _MASK = (1 << 64) - 1
 _DAMAGED = struct.error, ValueError, OverflowError, OSError, ZeroDivisionError
 
@@ -150,7 +151,7 @@ def _libc(linked: Dynamic) -> Libc | None:
 
 def _find(linked: Dynamic, name: bytes) -> TlsSymbol | None:
     symbol = linked.find(name, _TLS_SYMBOL)
-    if symbol is None:
+    if symbol is None or symbol.value >= _MAX_BLOCK:
         return None
     elf, machine = linked.elf, linked.elf.header.machine
     tlsdesc, tpoff, dtpmod = _TLSDESC[machine], _TPOFF[machine], _DTPMOD[machine]
@@ -163,6 +164,7 @@ def _find(linked: Dynamic, name: bytes) -> TlsSymbol | None:
         if relocation.symbol == symbol.row
         or (not relocation.symbol and (relocation.kind == dtpmod or relocation.addend == symbol.value))
     ]
+    as_executable = local_exec(machine, symbol.value, block)
     return TlsSymbol(
         name,
         machine,
@@ -171,7 +173,7 @@ def _find(linked: Dynamic, name: bytes) -> TlsSymbol | None:
         tuple(relocation.address for relocation in mine if relocation.kind == tlsdesc),
         tuple(relocation.address for relocation in mine if relocation.kind == tpoff),
         tuple(relocation.address for relocation in mine if relocation.kind == dtpmod),
-        local_exec(machine, symbol.value, block),
+        as_executable if abs(as_executable) < _MAX_BLOCK else None,
     )
 
 

@@ -15,6 +15,7 @@ COOKIE = b"xdebugpy"
 _FRAME_BYTES = 80  # PYTHON_FRAME_BYTES of the program
 _MAX_CODE_BYTES = 255
 _MAX_OFFSET = 1 << 24
+_MAX_DISTANCE = 1 << 48  # of two variables of a file
 _FREE_THREADED = "builds of CPython without the GIL are not supported: their frames and strings have another layout"
 _FINAL = 0xC0  # PY_VERSION_HEX: release candidates and releases; betas differ
 
@@ -183,7 +184,7 @@ def _check(checked: Layout, name: str) -> None:
         text.bytes_data,
     ]
     others = [value for value in (*astuple(walk)[1:], *astuple(text)) if not 0 <= value < _MAX_OFFSET]
-    if others or not all(0 <= at <= _FRAME_BYTES - 8 for at in in_frame[:3]):
+    if others or abs(walk.code_type) > _MAX_DISTANCE or not all(0 <= at <= _FRAME_BYTES - 8 for at in in_frame[:3]):
         raise LayoutError(f"CPython {name}: its offsets are out of range")
     if not all(0 <= at < _FRAME_BYTES for at in in_frame) or walk.code_bytecode > _MAX_CODE_BYTES:
         raise LayoutError(f"CPython {name}: frames or code objects are larger than supported")

@@ -1,6 +1,7 @@
 """Thread contexts, from a process that publishes them to samples: real libraries, real processes, real eBPF."""
 
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -371,6 +372,14 @@ def test_damaged_files_are_read_without_an_error(good: bytes, at: int, damage: b
     at %= len(good)
     damaged = good[:at] + damage + good[at + len(damage) :]
     read_file(bytes_reader(damaged), VARIABLE)
+
+
+@pytest.mark.parametrize("value", [1 << 31, 1 << 63, (1 << 64) - 1])
+def test_a_variable_where_no_thread_has_one_is_none(good: bytes, value: int) -> None:
+    symbol = re.compile(rb"(\x16\0..)\0{8}(\x08\0{7})", re.DOTALL)  # st_info, st_other, st_shndx; st_value; st_size
+    changed, count = symbol.subn(lambda found: found[1] + struct.pack("<Q", value) + found[2], good)
+    assert count
+    assert read_file(bytes_reader(changed), VARIABLE).symbol is None
 
 
 @given(length=st.integers(0, 1 << 14))

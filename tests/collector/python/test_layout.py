@@ -59,6 +59,13 @@ def test_offsets_that_make_no_sense_are_refused(version: int, values: list[int])
         layout(version, 0, published(version, *values))
 
 
+@pytest.mark.parametrize("code_type", [2**63, -(2**63) - 1, 2**64 - 1, 2**48 + 1])
+def test_a_type_that_no_file_has_there_is_refused(code_type: int) -> None:
+    """The program's table has no room for it, and those of other processes would not be written either."""
+    with pytest.raises(LayoutError, match="out of range"):
+        layout(0x030B07F0, code_type, b"")
+
+
 @given(st.integers(1, len(PUBLISHED_3_14) - 1), st.integers(0, 2**64 - 1) | st.integers(0, 300))
 def test_what_is_accepted_keeps_to_what_the_program_reads(at: int, value: int) -> None:
     values = list(PUBLISHED_3_14)
