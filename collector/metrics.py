@@ -55,6 +55,9 @@ CONTEXT_PROCESSES = Gauge(
     ["state"],
 )
 HANGING_MOUNTS = Gauge("icestream_collector_hanging_mounts", "mounts that do not answer, whose files are left alone")
+HANGING_PROCESSES = Gauge(
+    "icestream_collector_hanging_processes", "processes whose memory does not answer, which is left alone"
+)
 PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are known")
 SYMBOL_REQUESTS = Counter(
     "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]

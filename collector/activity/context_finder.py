@@ -10,12 +10,14 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from collector.activity.go_labels import GoProgram, read_go
 from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_constant, read_file
 from collector.bpf.program import ContextKind, Image, TlsPlace, image_of
 from collector.elf.reader import Read, file_reader
+from collector.processes import memory
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
 
@@ -28,6 +30,7 @@ MAX_FILES = 16_384  # remembered
 _AGAIN_S = 60.0  # until a file that could not be opened is tried again
 _AT_ENTRY = 9  # linux/auxvec.h
 _MASK = (1 << 64) - 1
+_NO_ANSWER = "its memory does not answer"
 
 
 class ContextPublisher(NamedTuple):
@@ -92,9 +95,11 @@ class ContextFinder:
                 continue
             path, bias = mapped_range.file.file, -mapped_range.bias & _MASK
             try:
-                place = _place(pid, symbol, bias, libc)
+                place = memory.patiently(pid, partial(_place, pid, symbol, bias, libc))
             except (FileNotFoundError, ProcessLookupError):
                 raise
+            except TimeoutError:
+                why = _NO_ANSWER
             except PermissionError as error:
                 why = f"its memory cannot be read: {error.strerror}"
             except OSError:  # the file is not mapped as a dynamic linker maps it
@@ -138,9 +143,11 @@ def _why_unreadable(read: Read, found: TlsFile) -> str:
 
 def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> ContextPublisher:
     try:
-        entry = _entry(pid)
+        entry = memory.patiently(pid, partial(_entry, pid))
     except PermissionError as error:
         return ContextPublisher(found[0][0].file.file, image, why=f"its memory cannot be read: {error.strerror}")
+    except TimeoutError:
+        return ContextPublisher(found[0][0].file.file, image, why=_NO_ANSWER)
     for mapped_range, go in found:
         if go.entry - mapped_range.bias & _MASK == entry:
             return ContextPublisher(mapped_range.file.file, image, go.place, go.why)
@@ -148,9 +155,9 @@ def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgra
 
 
 def _place(pid: int, symbol: TlsSymbol, bias: int, libc: Libc | None) -> TlsPlace | None:
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         is_executable = bool(symbol.entry) and symbol.entry + bias & _MASK == _entry(pid)
-        return symbol.place(file_reader(memory.fileno()), bias, is_executable, libc)
+        return symbol.place(file_reader(file.fileno()), bias, is_executable, libc)
 
 
 def _entry(pid: int) -> int | None:

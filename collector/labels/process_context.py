@@ -10,8 +10,11 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 from collector.labels.text import clean
+from collector.processes import memory
 
 _HEADER = struct.Struct("<8sIIQQ")
 _SIGNATURE, _VERSION = b"OTEL_CTX", 2
@@ -49,34 +52,48 @@ class ContextReader:
         self._due = now + _REREAD
         before = self.attributes
         try:
-            with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-                if self._address is None:
-                    self._address = find_mapping(self.pid)
-                if self._address is not None:
-                    self._read(memory.fileno(), self._address)
+            published = memory.patiently(self.pid, partial(_read, self.pid, self._address, self._published))
+        except TimeoutError:
+            self._due = now + _LOOK_AGAIN[-1]
+            return False
         except (OSError, OverflowError):  # the process is gone, or the address is none
-            self._address = None
-        if self._address is None:
+            published = None
+        self._address = None if published is None else published.address
+        if published is None:
             pause = _LOOK_AGAIN[min(self._looks, len(_LOOK_AGAIN) - 1)]
             self._due = now + max(pause, _PAUSE_PER_COST * (self.clock() - now))
             self._looks += 1
+        elif published.context:
+            self._published, self.attributes = published.when, parse(published.context)
         return self.attributes != before
 
-    def _read(self, memory: int, address: int) -> None:
-        """Raises OSError, OverflowError."""
-        header = os.pread(memory, _HEADER.size, address)
+
+class _Published(NamedTuple):
+    address: int
+    when: int = 0
+    context: bytes = b""  # if it is another one than before
+
+
+def _read(pid: int, address: int | None, before: int) -> _Published | None:
+    """What a process publishes at an address; without one, looks for it. `before`: when it published what is known.
+    Raises OSError, OverflowError."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        if address is None:
+            address = find_mapping(pid)
+        if address is None:
+            return None
+        header = os.pread(file.fileno(), _HEADER.size, address)
         if len(header) < _HEADER.size:
             raise OSError("the mapping is gone")
-        signature, version, size, published, payload = _HEADER.unpack(header)
+        signature, version, size, when, payload = _HEADER.unpack(header)
         if (signature, version) != (_SIGNATURE, _VERSION):
             raise OSError("not a process context")
-        if published in (0, self._published) or size > _MAX_PAYLOAD:
-            return
-        content = os.pread(memory, size, payload)
-        if len(content) < size or os.pread(memory, _HEADER.size, address) != header:
-            return  # being written: the next look finds it complete
-        self._published = published
-        self.attributes = parse(content)
+        if when in (0, before) or size > _MAX_PAYLOAD:
+            return _Published(address)
+        content = os.pread(file.fileno(), size, payload)
+        if len(content) < size or os.pread(file.fileno(), _HEADER.size, address) != header:
+            return _Published(address)  # being written: the next look finds it complete
+        return _Published(address, when, content)
 
 
 def find_mapping(pid: int) -> int | None:

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collector.labels.cgroup import Cgroup, read_cgroup
 from collector.labels.environment import read_environment
 from collector.labels.text import clean
+from collector.processes import memory
 from collector.processes.process import Process
 
 _MAX_COMMAND_LINE = 4096
@@ -21,6 +22,7 @@ class Facts:
     group: Cgroup = field(default_factory=Cgroup)
     environment: dict[str, str] = field(default_factory=dict)  # only the variables that are needed
     command_line: str = ""  # only if it is needed
+    complete: bool = True  # False: its memory, where the last two are, did not answer
 
 
 def read_facts(process: Process, variables: Collection[bytes], with_command_line: bool) -> Facts:
@@ -28,13 +30,16 @@ def read_facts(process: Process, variables: Collection[bytes], with_command_line
     comm = _start(f"{root}/comm", 64)
     if process.kernel:
         return Facts(comm=comm)
-    return Facts(
-        comm=comm,
-        executable=read_executable(process.pid),
-        group=read_cgroup(process.pid),
-        environment=read_environment(process.pid, variables),
-        command_line=_start(f"{root}/cmdline", _MAX_COMMAND_LINE) if with_command_line else "",
-    )
+    facts = Facts(comm, read_executable(process.pid), read_cgroup(process.pid))
+
+    def in_memory() -> Facts:
+        command_line = _start(f"{root}/cmdline", _MAX_COMMAND_LINE) if with_command_line else ""
+        return replace(facts, environment=read_environment(process.pid, variables), command_line=command_line)
+
+    try:
+        return memory.patiently(process.pid, in_memory)
+    except TimeoutError:
+        return replace(facts, complete=False)
 
 
 def read_executable(pid: int) -> str:

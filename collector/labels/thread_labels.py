@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 MAX_PROCESSES = 16_384
 MAX_THREADS = 4096  # of one process
 MAX_HINTS = 4096
+_AGAIN_S = 60.0  # until a process whose memory did not answer is read once more
 
 
 class Hint(NamedTuple):
@@ -57,6 +59,7 @@ class _Process:
     activity: str = ""  # the service that it named last
     hint: Hint = NO_HINT
     read_hint: Hint = NO_HINT  # the hint when the facts were read
+    read_again: float = float("inf")  # when the facts are read once more, by time.monotonic
     base: dict[str, str] | None = None
     threads: dict[int, tuple[str, Labels | None]] = field(default_factory=dict)  # name and labels of each
 
@@ -107,6 +110,7 @@ class ThreadLabels(ProcessListener):
         if (
             known is None
             or known.process != process
+            or time.monotonic() >= known.read_again
             or self._hints.get(process.pid, known.read_hint) is not known.read_hint
         ):
             read = self._read(process)
@@ -193,6 +197,8 @@ class ThreadLabels(ProcessListener):
         hint = self._hints.get(process.pid, NO_HINT)
         known = _Process(process, hint=hint, read_hint=hint)
         known.facts = read_facts(process, self._config.variables, self._config.with_command_line)
+        if not known.facts.complete:
+            known.read_again = time.monotonic() + _AGAIN_S
         if not process.kernel:
             known.context = ContextReader(process.pid)
             known.context.look()

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from collector.elf import identity as elf_identity
 from collector.elf.error import ElfError
 from collector.elf.identity import ElfIdentity
+from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
@@ -103,6 +104,12 @@ class FileListener(Protocol):
         build ID and owner, on any thread."""
 
 
+class _Patience(Patience):
+    def blamed(self, pid: int, path: str) -> str:
+        """A file is opened by way of the memory of its process, which may not answer either."""
+        return super().blamed(pid, path) if memory.answers(pid) else memory.name(pid)
+
+
 class FileCache:
     """Identities by inode and modification time, and by the build ID that the kernel reported.
 
@@ -118,8 +125,8 @@ class FileCache:
         self._noted: dict[str, float] = {}  # when each file (by its key) was noted, oldest first
         self._entries: dict[str, MapsEntry] = {}  # the last of each file
         self._held = HeldFiles()
-        self._patience = Patience(give_up_s)
-        self._more_patience = Patience(_LONGER * give_up_s, beside=self._patience)
+        self._patience = _Patience(give_up_s)
+        self._more_patience = _Patience(_LONGER * give_up_s, beside=self._patience)
         self._vdso: Identity | None = None
 
     def add_listener(self, listener: FileListener) -> None:
@@ -331,7 +338,8 @@ def _places(entry: MapsEntry, reported: bytes) -> Iterator[tuple[str, str, bool]
     certainly the one that was mapped."""
     process = f"/proc/{entry.pid}"
     # What the kernel reported may be over: the process may have mapped another file in its place.
-    yield "", f"{process}/map_files/{entry.start:x}-{entry.end:x}", not reported
+    if not memory.hangs(entry.pid):
+        yield "", f"{process}/map_files/{entry.start:x}-{entry.end:x}", not reported
     if entry.path.startswith("/"):
         yield f"{process}/root", entry.path, not (reported or entry.deleted)
         yield "/", entry.path, False

@@ -4,9 +4,11 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
+from collector.processes import memory
 from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFile, MapsEntry
 from collector.processes.process import effective_user_of
@@ -75,8 +77,7 @@ class MappedRangeReader:
         known = {
             mapped_range.entry: mapped_range for mapped_range in before if mapped_range.entry and mapped_range.file_key
         }
-        with open(f"/proc/{pid}/maps", "rb") as maps:
-            lines = _LINE.findall(maps.read())[:MAX_RANGES]
+        lines = _LINE.findall(memory.patiently(pid, partial(_read_maps, pid)))[:MAX_RANGES]
         ranges: list[MappedRange] = []
         for start, end, offset, major, minor, inode, name in lines:
             path = name.decode("utf-8", "replace").replace("\\012", "\n")
@@ -142,6 +143,12 @@ class MappedRangeReader:
             return unknown, None
         file = MappedFile(Mapping.FILE, identity.build_id, path)
         return MappedRange(start, end, vaddr - start & _MASK, file, identity.key, False, entry), identity
+
+
+def _read_maps(pid: int) -> bytes:
+    memory.take_lock(pid)  # who cannot have it cannot open the files that are mapped either
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        return maps.read()
 
 
 def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:

@@ -60,13 +60,31 @@ class _Hang(NamedTuple):
 class Patience:
     """Safe to use from several threads; each call runs alone. What hangs for `beside` hangs for this one, too."""
 
+    whose, thread, hanging = "its file system", "read-files", metrics.HANGING_MOUNTS
+
     def __init__(self, give_up_s: float = GIVE_UP_S, beside: "Patience | None" = None) -> None:
         self._give_up_s = give_up_s
         self._turn = threading.Lock()
         self._jobs: _Jobs | None = None
         self._hanging: set[str] = set() if beside is None else beside._hanging
         self._hangs: dict[int, tuple[_Hang, ...]] = {} if beside is None else beside._hangs  # by user
-        metrics.HANGING_MOUNTS.set_function(lambda: len(self._hanging))
+        self.hanging.set_function(lambda: len(self._hanging))
+
+    def key(self, pid: int, path: str) -> str:
+        """What it waits for, to open and to read this file of a process."""
+        return mount_of(pid, path)
+
+    def blamed(self, pid: int, path: str) -> str:
+        """What did not answer."""
+        return self.key(pid, path)
+
+    def hangs(self, pid: int, path: str) -> bool:
+        return bool(self._hanging) and self.key(pid, path) in self._hanging
+
+    @property
+    def full(self) -> bool:
+        """Whether so much hangs that nothing more is looked at."""
+        return len(self._hanging) >= MOST_HANGING
 
     def run(self, pid: int, path: str, work: Callable[[], T], discard: Callable[[T], None]) -> T:
         """Returns what `work` returns, which may call this itself; `path` is of its file, as the process sees it.
@@ -75,14 +93,14 @@ class Patience:
         if getattr(_here, "waits", False):
             return work()
         with self._turn:
-            if self._hanging and (len(self._hanging) >= MOST_HANGING or mount_of(pid, path) in self._hanging):
-                raise TimeoutError(f"{path}: its file system does not answer")
+            if self.full or self.hangs(pid, path):
+                raise TimeoutError(f"{path}: {self.whose} does not answer")
             user = effective_user_of(pid)
             if user in self._hangs and len(self._hangs_of(user)) >= MOST_HANGS:
                 raise TimeoutError(f"{path}: file systems of user {user} did not answer")
             if self._jobs is None:
                 self._jobs = queue.SimpleQueue()
-                threading.Thread(target=_serve, args=(self._jobs,), name="read-files", daemon=True).start()
+                threading.Thread(target=_serve, args=(self._jobs,), name=self.thread, daemon=True).start()
             future: Future[T] = Future()
             self._jobs.put((future, work))
             try:
@@ -90,16 +108,16 @@ class Patience:
             except TimeoutError:
                 if future.done():  # its own error, or it has just ended
                     return future.result()
-            mount = mount_of(pid, path)
+            mount = self.blamed(pid, path)
             self._hanging.add(mount)
             if user and not _DISK.search(mount):  # not root, nor of a process that has ended
                 self._hangs[user] = *self._hangs_of(user), _Hang(time.monotonic(), mount)
                 while len(self._hangs) > _MOST_USERS:
                     del self._hangs[next(iter(self._hangs))]
             self._end_thread()
-            log.warning("%s does not answer for %g s: its files are left alone until it does", mount, self._give_up_s)
+            log.warning("%s does not answer for %g s: it is left alone until it does", mount, self._give_up_s)
             future.add_done_callback(partial(self._answered, mount, discard))
-            raise TimeoutError(f"{path}: its file system does not answer")
+            raise TimeoutError(f"{path}: {self.whose} does not answer")
 
     def close(self) -> None:
         """Ends the thread that runs; one that waits for an answer ends with it."""

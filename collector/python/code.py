@@ -10,10 +10,12 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from collector.processes import memory
 from collector.python.layout import Layout, Text
 from collector.python.lines import MAX_TABLE_BYTES, Lines, parse_lines
 from collector.python.memory import read_areas
@@ -64,7 +66,10 @@ class PythonCode:
         """Reads the code objects at these addresses."""
         wanted = np.array(sorted(set(addresses)), np.uint64)
         for at in range(0, len(wanted), _READ_AT_ONCE):
-            codes = _read(pid, layout.text, wanted[at : at + _READ_AT_ONCE])
+            try:
+                codes = memory.patiently(pid, partial(_read, pid, layout.text, wanted[at : at + _READ_AT_ONCE]))
+            except TimeoutError:  # the frames stay unnamed
+                return
             with self._lock:
                 self._known.update(codes)
                 while len(self._known) > MAX_CODES:

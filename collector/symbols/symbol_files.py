@@ -8,10 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from collector.elf import identity
 from collector.elf.error import ElfError
+from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.processes.process import exists, in_own_user_namespace, user_of
@@ -154,7 +156,7 @@ def _files(
             yield open_regular(known)
     for entry in entries:
         try:
-            yield open_entry(entry)
+            yield memory.patiently(entry.pid, partial(open_entry, entry), os.close)
         except OSError:  # some file systems have other device numbers in the table of mappings than elsewhere
             for root in roots:
                 yield from opened(root, entry.path, accept)
