@@ -36,7 +36,6 @@ _NO_MAP = 24
 """The first version in which labels are no map."""
 
 _SETS_LABELS = b"\0runtime/pprof.runtime_setProfLabel\0"
-_MOST_SECTIONS = 1000  # Go's programs have some 30; a table of very many would cost whoever reads it
 _MOST_NAMES = 16 << 20  # the table of functions begins with their names
 _CHUNK = 1 << 20
 
@@ -64,7 +63,7 @@ def read_go(read: Read) -> GoProgram | None:
     """None if a file is no Go program, or one that sets no labels."""
     try:
         elf = file.parse(read)
-        if not elf.header.is_64 or not 0 < elf.header.section_count <= _MOST_SECTIONS:
+        if not elf.header.is_64:
             return None
         info = find(elf.sections, ".go.buildinfo")
         if info is None or not _sets_labels(elf):
@@ -114,7 +113,6 @@ def _slot_offset(elf: ElfFile) -> int | None:
     block = next((segment for segment in reversed(elf.segments) if segment.kind == TLS), None)
     if block is None or block.memory_size == _SLOT_BYTES:
         return -_SLOT_BYTES
-    name = _SLOT.encode()
-    value = symbols.defined(elf.read, elf.sections, SYMTAB, name, most_bytes=_MOST_NAMES).get(name)
+    value = symbols.defined(elf.read, elf.sections, SYMTAB, _SLOT.encode(), _MOST_NAMES)
     offset = local_exec(X86_64, value, block) if value is not None else 0
     return offset if -_MOST_BYTES < offset < 0 else None

@@ -20,11 +20,12 @@ _FUNCTION, _TLS_SYMBOL, _OBJECT = 2, 6, 1
 _TLSDESC = {X86_64: 36, AARCH64: 1031}
 _TPOFF = {X86_64: 18, AARCH64: 1030}
 _DTPMOD = {X86_64: 16, AARCH64: 1028}
+_MAX_PLACES = 64  # of one kind that are looked at: any of them says where the variable is
 _MAX_STATIC_OFFSET = 1 << 20  # aarch64: beyond it, a descriptor's argument is an address, not an offset
 _MAX_MODULE = 1 << 20
 _MAX_BLOCK = 1 << 31  # bytes of a file's thread-local variables
 _MASK = (1 << 64) - 1
-_DAMAGED = struct.error, ValueError, OverflowError, OSError, ZeroDivisionError
+_DAMAGED = struct.error, ValueError, OverflowError, OSError
 
 
 class Libc(enum.Enum):
@@ -156,23 +157,25 @@ def _find(linked: Dynamic, name: bytes) -> TlsSymbol | None:
     elf, machine = linked.elf, linked.elf.header.machine
     tlsdesc, tpoff, dtpmod = _TLSDESC[machine], _TPOFF[machine], _DTPMOD[machine]
     block = next((segment for segment in reversed(elf.segments) if segment.kind == TLS), None)
-    # A relocation that was bound at link time has no symbol, but the variable's offset as its addend. Without a symbol,
-    # a module ID is the file's own.
-    mine = [
-        relocation
-        for relocation in linked.relocations((tlsdesc, tpoff, dtpmod))
-        if relocation.symbol == symbol.row
-        or (not relocation.symbol and (relocation.kind == dtpmod or relocation.addend == symbol.value))
-    ]
+    # Where the dynamic linker fills something, by the type of the relocation; each place once.
+    filled: dict[int, dict[int, None]] = {tlsdesc: {}, tpoff: {}, dtpmod: {}}
+    for part in linked.relocations():
+        # One that was bound at link time has no symbol, but the variable's offset as its addend. Without a symbol, a
+        # module ID is the file's own.
+        bound = (part["symbol"] == 0) & ((part["kind"] == dtpmod) | (part["addend"] == symbol.value))
+        mine = part[bound | (part["symbol"] == symbol.row)]
+        for kind, places in filled.items():
+            found = mine["address"][mine["kind"] == kind][: _MAX_PLACES - len(places)]
+            places.update(dict.fromkeys(found.tolist()))
     as_executable = local_exec(machine, symbol.value, block)
     return TlsSymbol(
         name,
         machine,
         symbol.value,
         elf.header.entry,
-        tuple(relocation.address for relocation in mine if relocation.kind == tlsdesc),
-        tuple(relocation.address for relocation in mine if relocation.kind == tpoff),
-        tuple(relocation.address for relocation in mine if relocation.kind == dtpmod),
+        tuple(filled[tlsdesc]),
+        tuple(filled[tpoff]),
+        tuple(filled[dtpmod]),
         as_executable if abs(as_executable) < _MAX_BLOCK else None,
     )
 

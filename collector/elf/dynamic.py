@@ -4,7 +4,7 @@ Formats: System V gABI (elf(5)); GNU hash tables. Tables are read entry by entry
 """
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,22 +16,19 @@ from collector.elf.headers import DYNAMIC
 NEEDED = 1
 _PLTRELSZ, _HASH, _STRTAB, _SYMTAB, _RELA, _RELASZ, _JMPREL = 2, 4, 5, 6, 7, 8, 23
 _GNU_HASH = 0x6FFFFEF5
+MAX_RELOCATION_BYTES = 128 << 20
+RELOCATION = np.dtype([("address", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<u8")])
+"""`address`: the ELF virtual address of what the dynamic linker fills; `symbol`: row in the symbol table, 0 if it was
+bound when the file was linked."""
+
 _MAX_BYTES = 1 << 16
-_MAX_CHAIN = 4096
-_MAX_RELOCATION_BYTES = 128 << 20
-_RELOCATION_CHUNK = 24 << 15
+_MAX_CHAIN = 1024
+_PART_BYTES = RELOCATION.itemsize << 15
 
 
 class Symbol(NamedTuple):
     row: int  # in the symbol table
     value: int
-
-
-class Relocation(NamedTuple):
-    address: int  # ELF virtual address of what the dynamic linker fills
-    kind: int
-    symbol: int  # row in the symbol table; 0: none, it was bound when the file was linked
-    addend: int
 
 
 def entries(elf: ElfFile) -> list[tuple[int, int]]:
@@ -48,27 +45,26 @@ class Dynamic:
     elf: ElfFile
     tags: dict[int, int]
 
-    def find(self, name: bytes, kind: int) -> Symbol | None:
-        """Returns the symbol of that name and type that the file defines, by its hash table."""
+    def find(self, name: bytes, kind: int | None = None) -> Symbol | None:
+        """Returns the symbol of that name (and type) that the file defines, by its hash table."""
         for index in self._candidates(name):
             name_offset, info, section, value = struct.unpack(
                 "<IBxHQ8x", self.elf.at(self.tags.get(_SYMTAB, 0) + 24 * index, 24)
             )
-            if info & 15 == kind and section and self._name_is(name_offset, name):
+            if kind in (None, info & 15) and section and self._name_is(name_offset, name):
                 return Symbol(index, value)
         return None
 
-    def relocations(self, kinds: Collection[int]) -> list[Relocation]:
-        """Returns the relocations of these types, each once."""
-        found: list[Relocation] = []
+    def relocations(self) -> Iterator[np.ndarray]:
+        """Yields the relocations (RELOCATION) in parts, MAX_RELOCATION_BYTES at most. Some may come twice."""
+        left = MAX_RELOCATION_BYTES
         for table, size in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
-            start, length = self.tags.get(table, 0), min(self.tags.get(size, 0), _MAX_RELOCATION_BYTES)
-            for address in range(start, start + length, _RELOCATION_CHUNK):
-                data = self.elf.at(address, min(_RELOCATION_CHUNK, start + length - address))
-                rows = np.frombuffer(data, "<u8", len(data) // 24 * 3).reshape(-1, 3)
-                wanted = rows[np.isin(rows[:, 1] & np.uint64(0xFFFFFFFF), list(kinds))]
-                found += [Relocation(at, info & 0xFFFFFFFF, info >> 32, add) for at, info, add in wanted.tolist()]
-        return list(dict.fromkeys(found))
+            start = self.tags.get(table, 0)
+            end = start + min(self.tags.get(size, 0), left)
+            left -= end - start
+            for address in range(start, end, _PART_BYTES):
+                data = self.elf.at(address, min(_PART_BYTES, end - address))
+                yield np.frombuffer(data, RELOCATION, len(data) // RELOCATION.itemsize)
 
     def _name_is(self, offset: int, name: bytes) -> bool:
         return self.elf.at(self.tags.get(_STRTAB, 0) + offset, len(name) + 1) == name + b"\0"
@@ -83,6 +79,8 @@ class Dynamic:
 
     def _by_gnu_hash(self, table: int, wanted: int) -> Iterator[int]:
         buckets, first, bloom, _ = struct.unpack("<IIII", self.elf.at(table, 16))
+        if not buckets:
+            return
         chains = table + 16 + 8 * bloom + 4 * buckets
         (index,) = struct.unpack("<I", self.elf.at(chains - 4 * buckets + 4 * (wanted % buckets), 4))
         if index < first:
@@ -97,6 +95,8 @@ class Dynamic:
 
     def _by_hash(self, table: int, wanted: int) -> Iterator[int]:
         buckets, _ = struct.unpack("<II", self.elf.at(table, 8))
+        if not buckets:
+            return
         (index,) = struct.unpack("<I", self.elf.at(table + 8 + 4 * (wanted % buckets), 4))
         for _ in range(_MAX_CHAIN):
             if not index:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from collector.elf.error import ElfError
 from collector.elf.reader import Read
 
-MAX_SEGMENTS = 4096
+MAX_SEGMENTS = 128
+"""Linkers write some 15."""
 EXEC, DYN = 2, 3
 LOAD, DYNAMIC, NOTE, TLS, GNU_EH_FRAME = 1, 2, 4, 7, 0x6474E550
 X86_64, AARCH64 = 62, 183

@@ -6,18 +6,28 @@ GNU build IDs are notes of type NT_GNU_BUILD_ID (3) by "GNU", Go's are of type 4
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from collector.elf import file, headers, sections
 from collector.elf.error import reading
 from collector.elf.headers import LOAD, Segment
 from collector.elf.reader import Read, bytes_reader, file_reader
+from collector.elf.sections import Section
 
-_MAX_NOTES = 4096
-_MAX_NOTE_BYTES = 1 << 20
+MAX_NOTES = 4096
+MAX_NOTE_BYTES = 1 << 20
+"""Of all segments, or of all sections, of a file together."""
+
 _PAGE = 4096
+
+
+class Note(NamedTuple):
+    name: bytes
+    kind: int
+    description: bytes
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,8 @@ def file_hash(descriptor: int) -> str:
     return f"htlhash:{hashlib.sha256(head + tail + struct.pack('>Q', size)).digest()[:16].hex()}"
 
 
-def notes(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """Yields (name, type, description) of each note; stops at the first that does not fit."""
+def notes(data: bytes) -> Iterator[Note]:
+    """Yields each note; stops at the first that does not fit."""
     offset = 0
     while offset + 12 <= len(data):
         name_size, size, kind = struct.unpack_from("<III", data, offset)
@@ -80,14 +90,18 @@ def notes(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
         description = name + (name_size + 3 & ~3)
         if description + size > len(data):
             return
-        yield data[name : name + name_size].rstrip(b"\0"), kind, data[description : description + size]
+        yield Note(data[name : name + name_size].rstrip(b"\0"), kind, data[description : description + size])
         offset = description + (size + 3 & ~3)
 
 
 def build_id(data: bytes) -> str:
     """Returns the build ID among notes with its prefix, GNU's before Go's; "" if there is none."""
+    return _build_id_among(notes(data))
+
+
+def _build_id_among(notes: Iterable[Note]) -> str:
     go = ""
-    for name, kind, description in notes(data):
+    for name, kind, description in islice(notes, MAX_NOTES):
         if name == b"GNU" and kind == 3 and 1 <= len(description) <= 64:
             return f"gnu:{description.hex()}"
         if name == b"Go" and kind == 4 and 1 <= len(description) <= 256:
@@ -97,13 +111,16 @@ def build_id(data: bytes) -> str:
 
 def _build_id(elf: file.ElfFile) -> str:
     """The build ID by segments; by sections if no segment has one."""
-    segments = [(part.offset, part.size) for part in elf.segments if part.kind == headers.NOTE]
-    build_ids = _build_ids(elf.read, segments)
-    if not build_ids:
-        in_sections = ((part.offset, part.size) for part in elf.sections if part.kind == sections.NOTE)
-        build_ids = _build_ids(elf.read, list(islice(in_sections, _MAX_NOTES)))
-    return min(build_ids, key=lambda text: not text.startswith("gnu:"), default="")
+    segments = (part for part in elf.segments if part.kind == headers.NOTE)
+    return _build_id_among(_notes_of(elf.read, segments)) or _build_id_among(
+        _notes_of(elf.read, (part for part in elf.sections if part.kind == sections.NOTE))
+    )
 
 
-def _build_ids(read: Read, parts: list[tuple[int, int]]) -> list[str]:
-    return [text for offset, size in parts if (text := build_id(read(offset, min(size, _MAX_NOTE_BYTES))))]
+def _notes_of(read: Read, parts: Iterable[Segment | Section]) -> Iterator[Note]:
+    """The notes of all parts, which may lie in the same bytes."""
+    left = MAX_NOTE_BYTES
+    for part in parts:
+        data = read(part.offset, min(part.size, left))
+        left -= len(data)
+        yield from notes(data)

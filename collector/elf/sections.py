@@ -11,13 +11,13 @@ from collector.elf.error import ElfError
 from collector.elf.headers import Header, read_header
 from collector.elf.reader import Read
 
-MAX_SECTIONS = 65_536
-MAX_NAMES_BYTES = 16 << 20
+MAX_SECTIONS = 4096
+"""Linkers write less than a hundred."""
+MAX_NAMES_BYTES = 1 << 20
 SYMTAB, NOTE, NOBITS, DYNSYM = 2, 7, 8, 11
 COMPRESSED = 0x800
 
 _SECTION_64, _SECTION_32 = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<10I")
-_EXTENDED = 0xFFFF
 _EXECUTABLE = 4
 _MAX_NAME = 256
 
@@ -60,12 +60,6 @@ def sections_of(read: Read, header: Header) -> list[Section]:
     if not header.sections_offset or header.section_size != layout.size:
         return []
     count, names = header.section_count, header.names_index
-    if count == 0 or names == _EXTENDED:  # too many for the header: the first section has the numbers
-        first = read(header.sections_offset, layout.size)
-        if len(first) < layout.size:
-            return []
-        row = layout.unpack(first)
-        count, names = count or row[5], row[6] if names == _EXTENDED else names
     if not names < count <= MAX_SECTIONS:
         return []
     table = read(header.sections_offset, count * layout.size)

@@ -19,6 +19,7 @@ _SYMBOL_32 = np.dtype(
     [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]
 )
 _FUNCTION, _IFUNC = 2, 10
+_PART_BYTES, _PART_ROWS = 1 << 20, 1 << 15
 
 
 class Functions(NamedTuple):
@@ -52,30 +53,21 @@ def has_functions(read: Read, sections: Sequence[Section], kind: int) -> bool:
     return read_functions(read, sections, kind) is not None
 
 
-def defined(
-    read: Read,
-    sections: Sequence[Section],
-    kind: int,
-    first: bytes,
-    *others: bytes,
-    most_bytes: int = MAX_TABLE_BYTES,
-) -> dict[bytes, int]:
-    """Returns the values of the symbols of these names that the symbol table of that kind (SYMTAB, DYNSYM) defines;
-    none if the table or its names are larger than `most_bytes`. Raises OSError.
-
-    `first` is the name that few files have: without it the others are not looked for.
-    """
+def defined(read: Read, sections: Sequence[Section], kind: int, name: bytes, most_bytes: int) -> int | None:
+    """Returns the value of the symbol of that name that the symbol table of that kind (SYMTAB, DYNSYM) defines; None if
+    there is none, or the table or its names are larger than `most_bytes`. Raises OSError."""
     section = _section(sections, kind)
-    if section is None or section.size > most_bytes:
-        return {}
-    strings = content(read, sections[section.link], most_bytes)
-    if b"\0" + first + b"\0" not in strings:
-        return {}
-    offsets = {name: offset + 1 for name in (first, *others) if (offset := strings.find(b"\0" + name + b"\0")) >= 0}
-    rows = _rows(read, section)
-    rows = rows[rows["section"] != 0]
-    values = {name: rows["value"][rows["name"] == offset] for name, offset in offsets.items()}
-    return {name: int(value[0]) for name, value in values.items() if len(value)}
+    if section is None or max(section.size, sections[section.link].size) > most_bytes:
+        return None
+    offset = _find(read, sections[section.link], b"\0" + name + b"\0") + 1
+    layout = _layout(read)
+    for at in range(0, section.size if offset else 0, _PART_ROWS * layout.itemsize):
+        data = read(section.offset + at, min(_PART_ROWS * layout.itemsize, section.size - at))
+        rows = np.frombuffer(data, layout, len(data) // layout.itemsize)
+        values = rows["value"][(rows["name"] == offset) & (rows["section"] != 0)]
+        if len(values):
+            return int(values[0])
+    return None
 
 
 def name(names: bytes, offset: int) -> str:
@@ -92,6 +84,18 @@ def _section(sections: Sequence[Section], kind: int) -> Section | None:
 
 
 def _rows(read: Read, section: Section) -> np.ndarray:
-    data = content(read, section, MAX_TABLE_BYTES)
-    layout = _SYMBOL_64 if read(4, 1) == b"\x02" else _SYMBOL_32
+    data, layout = content(read, section, MAX_TABLE_BYTES), _layout(read)
     return np.frombuffer(data, layout, count=len(data) // layout.itemsize)
+
+
+def _layout(read: Read) -> np.dtype:
+    return _SYMBOL_64 if read(4, 1) == b"\x02" else _SYMBOL_32
+
+
+def _find(read: Read, section: Section, wanted: bytes) -> int:
+    """Where the bytes are in a section; -1 if they are not there. Raises OSError."""
+    for at in range(0, section.size, _PART_BYTES):
+        data = read(section.offset + at, min(_PART_BYTES + len(wanted) - 1, section.size - at))
+        if (offset := data.find(wanted)) >= 0:
+            return at + offset
+    return -1

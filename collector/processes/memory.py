@@ -7,6 +7,7 @@ as it likes: a page of a file whose file system (FUSE) never answers; a thread t
 every such wait. So each look happens on a thread that can be left behind (patience.py), at most MOST_HANGING in all.
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 class _Patience(Patience):
     whose, thread, hanging = "its memory", "read-memory", metrics.HANGING_PROCESSES
+    heavy_s = math.inf  # who looks has bounds of its own, and may have much to read
 
     def key(self, pid: int, path: str) -> str:
         return name(pid)

@@ -6,6 +6,10 @@ mount that hangs costs one thread, and the others lose GIVE_UP_S once. A user ca
 (FUSE). So after MOST_HANGS of them, no file of that user's processes is looked at for a while, nor as long as they
 hang. The threads are daemons, because the end of the process must not wait for them; those of concurrent.futures are
 none.
+
+A file may also take long because of what is in it. Then the thread takes CPU time, which says nothing about the mount:
+that file is left alone, and counts as a hang of its user, too. A thread that neither waits in the kernel nor has had
+CPU time is on a busy host, and is waited for.
 """
 
 import logging
@@ -15,11 +19,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from collector import metrics
 from collector.guest import priority
+from collector.guest.thread_time import seconds_of
 from collector.processes.mounts import mounts
 from collector.processes.process import effective_user_of
 
@@ -29,7 +35,9 @@ MOST_HANGING = 16
 MOST_HANGS = 3
 """Of one user other than root: those within REFUSED_S, and older ones that still hang."""
 REFUSED_S = 600.0
-_MOST_USERS = 1000  # whose hangs are remembered
+HEAVY_S = 0.5
+"""Of CPU time that one file may take; others take some milliseconds."""
+_MOST_REMEMBERED = 1000  # users with hangs, and heavy files
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -52,23 +60,60 @@ _DISK = re.compile(r" \([1-9]\d*:\d+\)$")
 _here = threading.local()  # `waits`: whether this thread is one that may wait
 
 
+class _GaveUpError(Exception):
+    """There is no result yet."""
+
+
 class _Hang(NamedTuple):
     when: float  # by time.monotonic
-    mount: str
+    what: str  # mount, or file
+
+
+class _Work(Generic[T]):
+    """Work, and what the thread that does it is doing."""
+
+    def __init__(self, work: Callable[[], T], heavy_s: float) -> None:
+        self._work, self._heavy_s = work, heavy_s
+        self._thread: int | None = None
+        self._begun_s = self._took_s = 0.0
+
+    def __call__(self) -> T:
+        self._begun_s, self._thread = time.thread_time(), threading.get_native_id()
+        try:
+            return self._work()
+        finally:
+            self._took_s, self._thread = time.thread_time() - self._begun_s, None
+
+    def is_heavy(self) -> bool:
+        """Whether it takes, or took, much CPU time."""
+        thread = self._thread
+        with suppress(OSError):  # it has just ended
+            return (self._took_s if thread is None else seconds_of(thread) - self._begun_s) > self._heavy_s
+        return False
+
+    def waits_in_kernel(self) -> bool:
+        """Whether it waits for something else than CPU time, and than other threads of ours."""
+        task = f"/proc/self/task/{self._thread}"
+        with suppress(OSError), open(f"{task}/stat", "rb") as stat, open(f"{task}/wchan", "rb") as wchan:
+            state = stat.read().rpartition(b")")[2].split()[0]
+            return state in (b"S", b"D") and not wchan.read().startswith(b"futex")
+        return False
 
 
 class Patience:
     """Safe to use from several threads; each call runs alone. What hangs for `beside` hangs for this one, too."""
 
-    whose, thread, hanging = "its file system", "read-files", metrics.HANGING_MOUNTS
+    whose, thread, hanging, heavy_s = "its file system", "read-files", metrics.HANGING_MOUNTS, HEAVY_S
 
     def __init__(self, give_up_s: float = GIVE_UP_S, beside: "Patience | None" = None) -> None:
         self._give_up_s = give_up_s
         self._turn = threading.Lock()
         self._jobs: _Jobs | None = None
+        # Mounts, and heavy files, for which a thread was left behind
         self._hanging: set[str] = set() if beside is None else beside._hanging
+        self._heavy: dict[str, float] = {} if beside is None else beside._heavy  # until when a file is left alone
         self._hangs: dict[int, tuple[_Hang, ...]] = {} if beside is None else beside._hangs  # by user
-        self.hanging.set_function(lambda: len(self._hanging))
+        self.hanging.set_function(lambda: len(self._hanging - self._heavy.keys()))
 
     def key(self, pid: int, path: str) -> str:
         """What it waits for, to open and to read this file of a process."""
@@ -89,56 +134,90 @@ class Patience:
     def run(self, pid: int, path: str, work: Callable[[], T], discard: Callable[[T], None]) -> T:
         """Returns what `work` returns, which may call this itself; `path` is of its file, as the process sees it.
         `discard` gets a result that comes too late. Raises the errors of `work`, and TimeoutError if the file's mount
-        does not answer."""
+        does not answer, or what is in the file takes too long."""
         if getattr(_here, "waits", False):
             return work()
         with self._turn:
+            user = effective_user_of(pid)
+            file = f"{path!r} of user {user}"
             if self.full or self.hangs(pid, path):
                 raise TimeoutError(f"{path}: {self.whose} does not answer")
-            user = effective_user_of(pid)
+            if self._heavy.get(file, 0.0) > time.monotonic() or file in self._hanging:
+                raise TimeoutError(f"{path}: it took too much CPU time")
             if user in self._hangs and len(self._hangs_of(user)) >= MOST_HANGS:
-                raise TimeoutError(f"{path}: file systems of user {user} did not answer")
+                raise TimeoutError(f"{path}: files or file systems of user {user} took too long")
             if self._jobs is None:
                 self._jobs = queue.SimpleQueue()
                 threading.Thread(target=_serve, args=(self._jobs,), name=self.thread, daemon=True).start()
             future: Future[T] = Future()
-            self._jobs.put((future, work))
+            doing = _Work(work, self.heavy_s)
+            self._jobs.put((future, doing))
             try:
-                return future.result(self._give_up_s)
-            except TimeoutError:
-                if future.done():  # its own error, or it has just ended
-                    return future.result()
-            mount = self.blamed(pid, path)
-            self._hanging.add(mount)
-            if user and not _DISK.search(mount):  # not root, nor of a process that has ended
-                self._hangs[user] = *self._hangs_of(user), _Hang(time.monotonic(), mount)
-                while len(self._hangs) > _MOST_USERS:
-                    del self._hangs[next(iter(self._hangs))]
-            self._end_thread()
-            log.warning("%s does not answer for %g s: it is left alone until it does", mount, self._give_up_s)
-            future.add_done_callback(partial(self._answered, mount, discard))
-            raise TimeoutError(f"{path}: {self.whose} does not answer")
+                return self._result(future, doing)
+            except _GaveUpError:
+                if doing.is_heavy():
+                    self._heavy[file] = time.monotonic() + REFUSED_S
+                    _forget_oldest(self._heavy)
+                    self._leave_behind(file, future, discard)
+                    log.warning("%s takes more than %g s of CPU time to read: it is left alone", file, self.heavy_s)
+                    raise TimeoutError(f"{path}: it takes too much CPU time") from None
+                mount = self.blamed(pid, path)
+                if not _DISK.search(mount):
+                    self._charge(user, mount)
+                self._leave_behind(mount, future, discard)
+                log.warning("%s does not answer for %g s: it is left alone until it does", mount, self._give_up_s)
+                raise TimeoutError(f"{path}: {self.whose} does not answer") from None
+            finally:
+                if doing.is_heavy():
+                    self._charge(user, file)
 
     def close(self) -> None:
         """Ends the thread that runs; one that waits for an answer ends with it."""
         with self._turn:
             self._end_thread()
 
+    def _result(self, future: Future[T], doing: _Work[T]) -> T:
+        """Raises _GaveUpError if there is none in time."""
+        while True:
+            try:
+                return future.result(self._give_up_s)
+            except TimeoutError:
+                if future.done():  # its own error, or it has just ended
+                    return future.result()
+            if doing.is_heavy() or doing.waits_in_kernel():  # else it has had no CPU time
+                raise _GaveUpError
+
+    def _charge(self, user: int | None, what: str) -> None:
+        if user:  # not root, nor of a process that has ended
+            self._hangs[user] = *self._hangs_of(user), _Hang(time.monotonic(), what)
+            _forget_oldest(self._hangs)
+
     def _hangs_of(self, user: int) -> tuple[_Hang, ...]:
         """Those of a user that were lately, or are not over."""
         since = time.monotonic() - REFUSED_S
-        return tuple(hang for hang in self._hangs.get(user, ()) if hang.when > since or hang.mount in self._hanging)
+        return tuple(hang for hang in self._hangs.get(user, ()) if hang.when > since or hang.what in self._hanging)
+
+    def _leave_behind(self, what: str, future: Future[T], discard: Callable[[T], None]) -> None:
+        """Leaves the thread alone that works for `what`; the next work gets another one."""
+        self._hanging.add(what)
+        self._end_thread()
+        future.add_done_callback(partial(self._answered, what, discard))
 
     def _end_thread(self) -> None:
         if self._jobs is not None:
             self._jobs.put(None)
             self._jobs = None
 
-    def _answered(self, mount: str, discard: Callable[[T], None], future: Future[T]) -> None:
-        self._hanging.discard(mount)
-        log.warning("%s answers again", mount)
+    def _answered(self, what: str, discard: Callable[[T], None], future: Future[T]) -> None:
+        self._hanging.discard(what)
+        log.warning("%s answers again", what)
         if future.exception() is None:
             discard(future.result())
+
+
+def _forget_oldest(remembered: dict[Any, Any]) -> None:
+    while len(remembered) > _MOST_REMEMBERED:
+        del remembered[next(iter(remembered))]
 
 
 def _serve(jobs: _Jobs) -> None:

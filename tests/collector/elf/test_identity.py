@@ -114,10 +114,10 @@ def test_reads_are_bounded_whatever_the_header_says() -> None:
         nonlocal largest
         largest = max(largest, size)
         header = (
-            b"\x7fELF\x02\x01" + bytes(10) + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 4000, 0, 0, 0)
+            b"\x7fELF\x02\x01" + bytes(10) + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 100, 0, 0, 0)
         )
         note = struct.pack("<IIQQQQQQ", 4, 4, 0, 0, 0, 1 << 60, 1 << 60, 4)
-        return (header + note * 4000)[offset : offset + size]
+        return (header + note * 100)[offset : offset + size]
 
     identity.read(read)
     assert largest <= 1 << 20

@@ -25,14 +25,26 @@ QUICK_S = 0.2
 
 
 class Hanging:
-    """Work that waits until it is let go."""
+    """Work that waits in the kernel until it is let go, as what reads a disk does."""
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
         self.discarded: list[str] = []
 
     def work(self) -> str:
-        assert self.let_go.wait(PATIENCE_S)
+        begun = time.monotonic()
+        while not self.let_go.is_set():
+            assert time.monotonic() - begun < PATIENCE_S
+            time.sleep(QUICK_S / 10)
+        return "late"
+
+
+class Busy(Hanging):
+    """Work that takes CPU time until it is let go."""
+
+    def work(self) -> str:
+        while not self.let_go.is_set():
+            assert time.thread_time() < PATIENCE_S
         return "late"
 
 
@@ -84,6 +96,43 @@ def test_a_mount_that_hangs_is_left_alone_until_it_answers_and_others_are_read(
     wait_until(lambda: hanging.discarded == ["late"])
     wait_until(lambda: not waiting._hanging)
     assert run(waiting, "/nfs/b") == "read /nfs/b"
+
+
+def test_a_file_that_takes_much_cpu_time_is_left_alone_and_its_mount_is_not(
+    waiting: Patience, caplog: pytest.LogCaptureFixture
+) -> None:
+    busy = Busy()
+    with pytest.raises(TimeoutError, match="/somewhere/file: it takes too much CPU time"):
+        waiting.run(ME, "/somewhere/file", busy.work, busy.discarded.append)
+    assert run(waiting, "/somewhere/other") == "read /somewhere/other"
+    busy.let_go.set()
+    wait_until(lambda: busy.discarded == ["late"])
+    with pytest.raises(TimeoutError, match="it took too much CPU time"):
+        run(waiting)
+    assert "does not answer" not in caplog.text
+
+
+def test_a_user_whose_files_take_much_cpu_time_does_not_hold_up_the_others(
+    waiting: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "effective_user_of", {2: 1000, 3: 1001}.get)
+    monkeypatch.setattr(Patience, "heavy_s", 0.0)
+    waiting._give_up_s = PATIENCE_S
+    for number in range(patience.MOST_HANGS):
+        path = f"/home/{number}"
+        assert waiting.run(2, path, lambda: "read", lambda late: None) == "read"
+    with pytest.raises(TimeoutError, match="of user 1000 took too long"):
+        waiting.run(2, "/home/more", lambda: "read", lambda late: None)
+    assert waiting.run(3, "/home/more", lambda: "read", lambda late: None) == "read"
+
+
+def test_nothing_is_to_blame_where_the_host_is_busy(waiting: Patience) -> None:
+    held = threading.Event()  # as the lock of Python's interpreter
+    later = threading.Timer(5 * QUICK_S, held.set)
+    later.start()
+    assert waiting.run(ME, "/somewhere/file", lambda: held.wait(PATIENCE_S), lambda late: None)
+    assert not waiting._hanging
+    later.join()
 
 
 def test_no_more_threads_wait_than_a_bound(waiting: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
