@@ -38,6 +38,7 @@ class ContextReader:
 
     pid: int
     clock: Callable[[], float] = time.monotonic
+    is_gone: Callable[[], bool] = lambda: False  # whether another process has this ID
     attributes: Attributes = field(default_factory=dict)  # of the resource, as they were read last
     _address: int | None = None
     _published: int = 0
@@ -63,7 +64,7 @@ class ContextReader:
             pause = _LOOK_AGAIN[min(self._looks, len(_LOOK_AGAIN) - 1)]
             self._due = now + max(pause, _PAUSE_PER_COST * (self.clock() - now))
             self._looks += 1
-        elif published.context:
+        elif published.context and not self.is_gone():
             self._published, self.attributes = published.when, parse(published.context)
         return self.attributes != before
 

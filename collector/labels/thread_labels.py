@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from collector.labels.cgroup import read_cgroup
@@ -23,7 +24,7 @@ from collector.labels.process_facts import Facts, read_facts, read_thread_name
 from collector.labels.process_labels import ProcessDescription, meta_labels, process_labels
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
-from collector.processes.process import Process, read_process
+from collector.processes.process import Process, is_another, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
 from icestream.messages.checks import Labels
 from icestream.relabel import MAX_VALUE, relabel
@@ -114,6 +115,8 @@ class ThreadLabels(ProcessListener):
             or self._hints.get(process.pid, known.read_hint) is not known.read_hint
         ):
             read = self._read(process)
+            if not process.kernel and is_another(process):
+                return
             if read.facts.comm or read_process(process.pid) is not None:  # else it has ended; events say more
                 self._add(process.pid, read)
         elif known.context and known.context.look():
@@ -200,7 +203,7 @@ class ThreadLabels(ProcessListener):
         if not known.facts.complete:
             known.read_again = time.monotonic() + _AGAIN_S
         if not process.kernel:
-            known.context = ContextReader(process.pid)
+            known.context = ContextReader(process.pid, is_gone=partial(is_another, process))
             known.context.look()
             known.container = self._containers.of(known.facts.group, process.pid)
             self._look_for_pod(known)

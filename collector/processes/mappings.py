@@ -22,7 +22,7 @@ from collector.processes.mapped_files import JIT, FileCache
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
 from collector.processes.perfmap import PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
-from collector.processes.process import Process, read_process
+from collector.processes.process import Process, is_another, read_process
 from collector.processes.process_events import Records
 from collector.processes.process_table import MAX_SPACES, ProcessTable
 
@@ -170,7 +170,7 @@ class Mappings:
             ranges = self._reader.read(process.pid, before[0].ranges if before else ())
         except OSError:
             return None
-        if not ranges:
+        if not ranges or is_another(process):
             return None
         now = time.monotonic()
         if known is not None and not before:

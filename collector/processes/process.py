@@ -30,6 +30,12 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, numbers[1], (numbers[2], numbers[3], numbers[4]), bool(numbers[0] & _PF_KTHREAD))
 
 
+def is_another(process: Process) -> bool:
+    """Whether another process has its ID by now: then what was read by that ID may be the other one's."""
+    now = read_process(process.pid)
+    return now is not None and now.start_ticks != process.start_ticks
+
+
 def user_of(pid: int) -> int | None:
     """The real user ID of a process. None if it ended."""
     try:

@@ -1,0 +1,67 @@
+"""A process ended while it was read, and another user's process got its ID."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from collector.labels.process_context import ContextReader
+from collector.labels.thread_labels import ThreadLabels
+from collector.processes.mapped_files import FileCache
+from collector.processes.mappings import Mappings
+from collector.processes.process import Process, is_another, read_process
+from icestream.tracing import process_context
+
+
+@pytest.fixture
+def other() -> Iterator[Process]:
+    """The process that has the ID."""
+    with subprocess.Popen(["sleep", "1000"]) as running:
+        process = read_process(running.pid)
+        assert process is not None
+        yield process
+        running.kill()
+
+
+@pytest.fixture
+def ended(other: Process) -> Process:
+    """The one that had it before, as it was read last."""
+    return other._replace(start_ticks=other.start_ticks - 100)
+
+
+def test_a_process_is_another_one_if_it_began_later(other: Process, ended: Process) -> None:
+    assert is_another(ended)
+    assert not is_another(other)
+    assert not is_another(other._replace(pid=2**22 + 1))  # nobody has it
+
+
+def test_what_the_other_one_maps_is_not_taken_for_what_the_ended_one_mapped(other: Process, ended: Process) -> None:
+    files = FileCache()
+    known = Mappings(files)
+    assert known._learn(ended, None) is None
+    assert known.ranges(other.pid) == []
+    assert known._learn(other, None) is not None
+    assert known.ranges(other.pid)
+    known.close()
+    files.close()
+
+
+def test_the_other_one_does_not_name_the_ended_one(other: Process, ended: Process) -> None:
+    labels = ThreadLabels("host")
+    labels.notice(ended)
+    assert other.pid not in labels._known
+    labels.notice(other)
+    assert other.pid in labels._known
+
+
+def test_a_process_context_is_not_read_from_the_other_one() -> None:
+    own = read_process(os.getpid())
+    assert own is not None
+    published = process_context.publish("forged", False)
+    assert published is not None
+    for process, service in ((own._replace(start_ticks=own.start_ticks - 100), None), (own, "forged")):
+        reader = ContextReader(own.pid, is_gone=lambda process=process: is_another(process))
+        reader.look()
+        assert reader.attributes.get("service.name") == service
+    published.close()
