@@ -16,6 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, get_args, get_type_hints
 
+from icestream.data_folder import default_data
+from icestream.run_info import kafka_clients
+
 PREFIX = "ICESTREAM_"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ABOUT = "Each setting is also an environment variable, named in brackets."
@@ -115,6 +118,30 @@ class KafkaSettings(Settings):
         False, "the broker is the in-process one: hold messages back so that it does not drop unread ones"
     )
 
+    @classmethod
+    def from_args(cls, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Self:
+        """Reads them as other settings. The login to a Kafka that a running `icestream up` started is in its data
+        folder, so nobody needs to give it. Raises SettingError; UnreadableFile if this user may not read it."""
+        settings = super().from_args(args, environ)
+        if settings.kafka_security_protocol != "PLAINTEXT":
+            return settings
+        data = getattr(args, "data", None) or environ.get(variable("data"))
+        file = kafka_clients(settings.kafka, Path(data) if data else None)
+        return super().from_args(args, {**environ, **_clients_environ(file, settings.kafka)}) if file else settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(Settings):
+    """The data folder."""
+
+    data: Path | None = setting(
+        None, "folder of everything that is kept; by default /var/lib/icestream for root, else ~/.local/share/icestream"
+    )
+
+    @property
+    def folder(self) -> Path:
+        return (self.data or default_data()).absolute()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MessageSettings(KafkaSettings):
@@ -132,6 +159,17 @@ class MessageSettings(KafkaSettings):
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return PREFIX + name.upper()
+
+
+def _clients_environ(file: Path, kafka: str) -> dict[str, str]:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise UnreadableFile(
+            f"the Kafka at {kafka} wants a password, and you cannot read it in {file} ({error.strerror}): "
+            "run this as root, or as the user whose file that is"
+        ) from None
+    return dict(line.split("=", 1) for line in lines)
 
 
 def _may_be_empty(field: "dataclasses.Field[Any]") -> bool:

@@ -4,8 +4,7 @@ import argparse
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from icestream.data_folder import DataSettings
-from icestream.settings import setting
+from icestream.settings import DataSettings, setting
 from sinks.settings import StorageSettings
 
 _WHERE = ("data", "clickhouse")

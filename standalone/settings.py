@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from api.settings import ApiSettings
-from icestream.data_folder import DataSettings
-from icestream.settings import KafkaSettings, setting
+from icestream.settings import DataSettings, KafkaSettings, setting
 from jobs.settings import JobSettings
 from sinks.settings import SinkSettings
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from icestream.run_info import RunInfo
 from standalone.demo.play import RECORDING, load_recording, play_recording
-from standalone.supervisor.run_info import RunInfo
 from tests.standalone.supervisor.test_up import Up
 from tests.waiting import PATIENCE_S
 

@@ -14,13 +14,14 @@ import argparse
 import time
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from icestream.cli import CommandError, positive
 from icestream.kafka import admin_client, is_in_process
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TIMESTAMP_TYPE, TOPICS
 
+_OF_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG.value  # not of the broker, and no default
 _TIMEOUT_S = 15.0
 
 
@@ -89,16 +90,35 @@ def create(
             return []
         config = {topic.name: topic.config(min_insync) for topic in missing}
         topics = [NewTopic(name, partitions, replication, config=of_topic) for name, of_topic in config.items()]
-        created = []
-        for name, creation in admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
-            try:
-                creation.result()
-                created.append(name)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was quicker
-                    raise
-        _wait_until_known(admin, {topic.name for topic in missing})
-        return created
+        return make(admin, topics)
+
+
+def make(admin: AdminClient, topics: list[NewTopic]) -> list[str]:
+    """Makes topics, but for those that exist; returns the names of those that it made. Raises KafkaException."""
+    created = []
+    for name, creation in admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
+        try:
+            creation.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was quicker
+                raise
+    _wait_until_known(admin, {topic.topic for topic in topics})
+    return created
+
+
+def existing(admin: AdminClient) -> dict[str, NewTopic]:
+    """Returns our topics that exist, by name, each as one would make it again. Raises KafkaException."""
+    found = admin.list_topics(timeout=_TIMEOUT_S).topics
+    ours = [topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS) if topic.name in found and found[topic.name].partitions]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in ours]
+    answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_S) if ours else {}
+    topics = {}
+    for resource, answer in answers.items():
+        config = {entry.name: str(entry.value) for entry in answer.result().values() if entry.source == _OF_TOPIC}
+        replicas = [len(partition.replicas) for partition in found[resource.name].partitions.values()]
+        topics[resource.name] = NewTopic(resource.name, len(replicas), min(replicas), config=config)
+    return topics
 
 
 def _wait_until_known(admin: AdminClient, names: set[str]) -> None:

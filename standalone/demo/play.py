@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from collector.delivery.message_log import Message
 from icestream.kafka import producer
+from icestream.run_info import RunInfo
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
@@ -17,7 +18,6 @@ from icestream.v1.raw_pb2 import RawBatch
 from standalone.demo.recording import RecordingError, read_recording
 from standalone.demo.report import QueryRange
 from standalone.demo.run import DemoError, wait_for_samples
-from standalone.supervisor.run_info import RunInfo
 
 RECORDING = Path(__file__).parent / "shop.recording"
 """Made by `make recording`."""

@@ -1,16 +1,22 @@
 """A local Apache Kafka (KRaft, one node, loopback only) from the jars that `make kafka` puts in deploy/kafka/lib."""
 
 import base64
+import contextlib
+import os
+import secrets
 import shutil
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from icestream.settings import KafkaSettings
+from icestream import atomic_file
+from icestream.kafka import client_config
+from icestream.settings import KafkaSettings, variable
 from standalone.supervisor.account import Account
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.free_port import free_port
@@ -19,6 +25,7 @@ HOME = Path(__file__).resolve().parents[2] / "deploy" / "kafka"
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 7.0
+_PASSWORD = variable("kafka_sasl_password")
 _HEAP = "-Xmx512m"
 _COMPILING = ("-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=0.1")
 """Methods are compiled quickly, by the first compiler only, after a tenth of the usual calls. On one machine, requests
@@ -44,19 +51,39 @@ class LocalKafka:
 
     Run it with `start` and `close`, or run its command `argv` yourself, as `user` if one is given: then the folders
     `log` and `server-log` in `data` must be that user's. It listens on `port`, or on a free port if that is taken or 0.
-    Raises KafkaUnavailable.
+
+    With `login`, it does nothing for those who do not have the password. Then `clients` is a file with all settings of
+    its clients, as variables of the environment. Only the user whom Kafka runs as, and root, can read it. The password
+    stays the same from start to start.
+
+    Raises KafkaUnavailable and OSError.
     """
 
-    def __init__(self, data: Path, port: int = 0, home: Path = HOME, user: Account | None = None) -> None:
+    def __init__(
+        self, data: Path, port: int = 0, home: Path = HOME, user: Account | None = None, login: bool = False
+    ) -> None:
         if reason := why_unavailable(home):
             raise KafkaUnavailable(reason)
         data = data.resolve()
         data.mkdir(parents=True, exist_ok=True)
         port, controller_port = free_port(port), free_port()
         self.address = f"127.0.0.1:{port}"
+        self.clients = data / "clients.env"
+        self._settings = KafkaSettings(
+            kafka=self.address, kafka_security_protocol="SASL_PLAINTEXT" if login else "PLAINTEXT",
+            kafka_sasl_mechanism="PLAIN", kafka_sasl_username="icestream",
+            kafka_sasl_password=_password(self.clients, user),
+        )  # fmt: skip
+        _write_privately(self.clients, self._settings.environ(), user)
+        for folder in (data / "log", data / "server-log"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o700)  # messages are in there
         configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
-        configuration.write_text(template.format(port=port, controller_port=controller_port, data=data))
+        protocol = self._settings.kafka_security_protocol
+        configuration.write_text(
+            template.format(port=port, controller_port=controller_port, data=data, protocol=protocol)
+        )
         configuration.chmod(0o644)  # whatever the umask: `user` reads it
         java = [
             "java", _HEAP, "-XX:+UseSerialGC", *_COMPILING, "-Djava.awt.headless=true",
@@ -68,12 +95,12 @@ class LocalKafka:
             _format([*storage_tool, "format", "-t", _new_cluster_id(), "-c", str(configuration)], user)
         self.argv = [*java, "kafka.Kafka", str(configuration)]
         self._output = data / "kafka.out"
-        self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        self._admin = AdminClient(client_config(self._settings) | {"log_level": 0})
         self.process: subprocess.Popen[bytes] | None = None
 
     def settings(self) -> KafkaSettings:
         """Returns the settings of its clients."""
-        return KafkaSettings(kafka=self.address)
+        return self._settings
 
     def not_ready(self) -> str | None:
         """Returns why it cannot be used yet, or None if it can."""
@@ -101,6 +128,22 @@ class LocalKafka:
 
     def _log_end(self) -> str:
         return self._output.read_bytes()[-3000:].decode(errors="replace")
+
+
+def _password(clients: Path, user: Account | None) -> str:
+    """Returns the password in the file of an earlier start; another one if it is missing, or was another user's."""
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        if clients.stat().st_uid == (os.geteuid() if user is None else user.uid):
+            return dict(line.split("=", 1) for line in clients.read_text().splitlines())[_PASSWORD]
+    return secrets.token_urlsafe(32)
+
+
+def _write_privately(file: Path, variables: Mapping[str, str], user: Account | None) -> None:
+    """Writes a file that only `user` can read. None: whoever runs this process. Raises OSError."""
+    with atomic_file.replacing(file, mode=0o400) as opened:
+        if user is not None:
+            os.fchown(opened.fileno(), user.uid, user.gid)
+        opened.write("".join(f"{name}={value}\n" for name, value in variables.items()).encode())
 
 
 def _new_cluster_id() -> str:

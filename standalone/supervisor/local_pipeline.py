@@ -19,19 +19,20 @@ from collector.activity.activity_socket import answers
 from gateway.scrape.config import load_jobs
 from gateway.settings import GatewaySettings
 from icestream.commands import topics
-from icestream.data_folder import SYSTEM_SOCKET
+from icestream.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, default_data
 from icestream.metrics import HealthServer
+from icestream.run_info import RunInfo
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
 from standalone.supervisor import data_folder
-from standalone.supervisor.account import Account
+from standalone.supervisor.account import Account, others_with_login
 from standalone.supervisor.free_port import free_port, listener
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
 from standalone.supervisor.parts_user import UserError, choose_user
-from standalone.supervisor.run_info import RunInfo
 from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
+from standalone.supervisor.topic_watch import TopicWatch
 
 _READY_TIMEOUT_S = 90.0
 _KAFKA_PORT = 9092
@@ -63,6 +64,8 @@ class LocalPipeline:
         self._supervisor = Supervisor()
         self._addresses: dict[str, str] = {}
         self._user: Account | None = None
+        self._kafka_clients = ""
+        self._topics: TopicWatch | None = None
 
     def __enter__(self) -> Self:
         """Raises StartError, and SettingError for a mistake in the file of scrape jobs."""
@@ -95,7 +98,7 @@ class LocalPipeline:
                 self._addresses[part] = f"127.0.0.1:{port}"
             if self._settings.metrics_listen:
                 self._addresses["supervisor"] = _free_address(self._settings.metrics_listen, "--metrics-listen")
-                health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready, "supervisor")
+                health = HealthServer(self._addresses["supervisor"], self.not_ready, "supervisor")
                 opened.callback(health.close)
             self._open = opened.pop_all()
         return self
@@ -118,6 +121,11 @@ class LocalPipeline:
         self._supervisor.run(stop)
         log.info("stopping")
 
+    def not_ready(self) -> str | None:
+        """Returns why it does not do all of its work, or that something was lost a moment ago; None: all is well."""
+        problems = self._supervisor.not_ready(), self._topics.problem if self._topics else None
+        return "; ".join(filter(None, problems)) or None
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -135,13 +143,20 @@ class LocalPipeline:
         broker = InProcessBroker()
         self._open.callback(broker.close)
         log.info("broker: in-process, at %s; %s. For a durable broker: %s", broker.address, _MEMORY, reason)
+        if others := others_with_login():
+            log.warning(
+                "the in-process broker has no password: %s can read, forge and delete what passes through it. On a "
+                "machine of several people use Kafka, which has one (`make kafka`; docs/security.md)",
+                ", ".join(others[:3]) + (f" and {len(others) - 3} others" if len(others) > 3 else ""),
+            )
         return broker.settings()
 
     def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
         try:
-            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT, user=self._user)
-        except KafkaUnavailable as error:
+            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT, user=self._user, login=True)
+        except (KafkaUnavailable, OSError) as error:
             raise StartError(str(error)) from error
+        self._kafka_clients = str(local.clients)
         log.info("broker: Apache Kafka at %s, durable, in %s", local.address, self._folder / "kafka")
         self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0, user=self._user))
         if not self._supervisor.wait_ready(stop, _READY_TIMEOUT_S) and not stop.is_set():
@@ -156,6 +171,9 @@ class LocalPipeline:
                 raise StartError("; ".join(problems))
             for weakness in topics.weaknesses(broker):
                 log.warning("%s", weakness)
+            if not broker.kafka_in_process:  # there, nobody can delete a topic
+                self._topics = TopicWatch(broker)
+                self._open.callback(self._topics.close)
         except KafkaException as error:
             raise StartError(f"Kafka at {broker.kafka}: {error.args[0].str()}") from error
 
@@ -211,8 +229,11 @@ class LocalPipeline:
         return Part(command, argv, environ | own, partial(ask_ready, address), _STOP_S, optional, user)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
-        RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._socket)).write(self._folder)
-        log.info("to read the samples: icestream tail %s --kafka %s", SAMPLES, broker.kafka)
+        socket = str(self._socket)
+        RunInfo(os.getpid(), broker.kafka, self._addresses, socket, self._kafka_clients).write(self._folder)
+        known = not self._kafka_clients or self._folder in (default_data(), SYSTEM_DATA)
+        data = "" if known else f"{variable('data')}={self._folder} "  # where the password is
+        log.info("to read the samples: %sicestream tail %s --kafka %s", data, SAMPLES, broker.kafka)
         environ = "" if self._socket == SYSTEM_SOCKET else f"{variable('activity_socket')}={self._socket} "
         log.info("to trace an application: %sicestream-trace COMMAND", environ)
 

@@ -59,6 +59,12 @@ def _choose(settings: UpSettings, listen: Iterable[str], data: int) -> Account |
     if user is not None and problem is None:
         _give_all(settings, data, user)
         log.info("all parts but the collector run as the user %s", user.name)
+        if user.name == DEFAULT[-1]:
+            log.warning(
+                "other programs run as %s, too: they can read and change the tables, and read Kafka's password. Make a "
+                "user for icestream: useradd --system %s",
+                *reversed(DEFAULT),
+            )
         return user
     if settings.user:
         raise UserError(f"--user {settings.user}: {problem}")

@@ -111,9 +111,9 @@ def test_both_clients_reach_a_kafka_that_wants_a_token(kafka_in_id: None, tmp_pa
     port = free_port()
     template = (HOME / "server.properties").read_text()
     listener = f",OAUTH://127.0.0.1:{port}"
-    for name in ("listeners=PLAINTEXT://127.0.0.1:{port}", "advertised.listeners=PLAINTEXT://127.0.0.1:{port}"):
+    for name in ("listeners=CLIENTS://127.0.0.1:{port}", "advertised.listeners=CLIENTS://127.0.0.1:{port}"):
         template = template.replace(f"\n{name}", f"\n{name}{listener}")
-    template = template.replace("CONTROLLER:PLAINTEXT", "CONTROLLER:PLAINTEXT,OAUTH:SASL_PLAINTEXT")
+    template = template.replace("CONTROLLER:{protocol}", "CONTROLLER:{protocol},OAUTH:SASL_PLAINTEXT")
     template += "\nlistener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER"
     template += f"\nlistener.name.oauth.oauthbearer.sasl.jaas.config={JAAS}\n"
     (home / "server.properties").write_text(template)

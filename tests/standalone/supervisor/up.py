@@ -4,15 +4,16 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from api.terminal.client import Client
 from icestream.cli import CommandError
 from icestream.kafka import producer
+from icestream.run_info import RunInfo, read_run_info
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from standalone.supervisor.run_info import RunInfo, read_run_info
 from tests.data.windows import WINDOW_NS, window
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
@@ -46,14 +47,14 @@ class Up:
 
     @property
     def kafka(self) -> KafkaSettings:
-        return KafkaSettings(kafka=self.info.kafka)
+        return KafkaSettings.from_args(Namespace(kafka=self.info.kafka, data=self.data), {})
 
     def total(self, start: str = "now-1h") -> int:
         tree = self.client.json("/api/v1/merge", {"start": start, "end": "now"})
         return int(tree["total"])
 
     def log(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:]
+        return self._log.read_text(errors="replace")[-8000:]
 
     def children(self) -> list[int]:
         return [

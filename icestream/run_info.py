@@ -1,0 +1,72 @@
+"""run.json in the data folder: what a running `icestream up` runs where, for people and programs."""
+
+import dataclasses
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from icestream import atomic_file
+from icestream.data_folder import SYSTEM_DATA, default_data
+
+_FILE = "run.json"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What `icestream up` runs where."""
+
+    pid: int
+    """The supervisor's process."""
+    kafka: str
+    """HOST:PORT of the broker; more than one are separated by commas."""
+    addresses: dict[str, str]
+    """HOST:PORT that each part serves HTTP on: api, gateway, otlp_grpc, streams, collector, supervisor."""
+    activity_socket: str
+    """The socket that traced applications report to."""
+    kafka_clients: str = ""
+    """The file with the settings of Kafka's clients, among them the password; only some may read it. Empty: anybody may
+    use Kafka with its address alone, or has got the settings elsewhere."""
+
+    def write(self, folder: Path) -> None:
+        """Writes run.json into the data folder. Raises OSError."""
+        text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        atomic_file.write(folder / _FILE, text.encode())
+
+
+def read_run_info(folder: Path) -> RunInfo | None:
+    """Reads run.json of a data folder; returns None if it is not there yet."""
+    try:
+        return RunInfo(**json.loads((folder / _FILE).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def kafka_clients(kafka: str, data: Path | None = None) -> Path | None:
+    """Returns the file with the settings of clients of the broker at this address, if a running `icestream up` started
+    it. None: it did not. `data`: its data folder; by default this user's and the system's are looked at."""
+    address = kafka.replace("localhost", "127.0.0.1")
+    if not address.startswith("127.0.0.1:"):
+        return None
+    for folder in [data] if data else dict.fromkeys((default_data(), SYSTEM_DATA)):
+        try:
+            info = read_run_info(folder)
+            if info and info.kafka == address and info.kafka_clients and _runs(folder):
+                return Path(info.kafka_clients)
+        except PermissionError:
+            log.warning(
+                "cannot look into %s: if %s is the Kafka of that icestream, only root and the user of its parts can "
+                "use it (docs/security.md)",
+                folder,
+                kafka,
+            )
+        except (OSError, ValueError, TypeError):  # it is of another version
+            continue
+    return None
+
+
+def _runs(folder: Path) -> bool:
+    """Whether an `icestream up` holds the lock of the folder: one that was killed has left its file. Raises OSError."""
+    return f":{(folder / 'lock').stat().st_ino} " in Path("/proc/locks").read_text()
