@@ -21,13 +21,14 @@ from collector.bpf.sampler import Sampler
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.delivery.window_buffer import WindowBuffer
-from collector.guest import capabilities, memory, priority
+from collector.guest import capabilities, memory, priority, stalls
 from collector.guest.own_cpu import process_seconds
 from collector.guest.pace import Pace, period_ns
 from collector.guest.thread_time import thread_seconds
 from collector.host import Host
 from collector.labels.label_config import label_config
 from collector.labels.thread_labels import ThreadLabels
+from collector.processes import memory as process_memory
 from collector.processes.mapped_files import FileCache
 from collector.profiler import Profiler
 from collector.settings import CollectorSettings, host_id, host_name
@@ -60,8 +61,8 @@ class Agent:
         metrics.THREAD_SECONDS.read_each(thread_seconds)
 
     def ready(self) -> str | None:
-        """None while samples reach Kafka, else what keeps them from it."""
-        return self._publisher.ready()
+        """None while samples reach Kafka, else what keeps them, or their names, from it."""
+        return self._publisher.ready() or stalls.why() or process_memory.why_blind()
 
     def run(self, stop: threading.Event) -> None:
         """Runs until `stop` is set; then sends the last window, for at most 5 seconds."""

@@ -58,6 +58,9 @@ HANGING_MOUNTS = Gauge("icestream_collector_hanging_mounts", "mounts that do not
 HANGING_PROCESSES = Gauge(
     "icestream_collector_hanging_processes", "processes whose memory does not answer, which is left alone"
 )
+STALLED_THREADS = Gauge(
+    "icestream_collector_stalled_threads", "threads that serve all processes, and wait for one thing for ten seconds"
+)
 PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are known")
 SYMBOL_REQUESTS = Counter(
     "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]

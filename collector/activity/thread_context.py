@@ -17,6 +17,7 @@ from collector import metrics
 from collector.activity.context_finder import ContextFinder, ContextPublisher
 from collector.bpf.program import Image, TlsPlace
 from collector.bpf.sampler import SamplerError
+from collector.guest.stalls import Working
 from collector.labels.process_facts import read_thread_name
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
@@ -101,7 +102,8 @@ class ThreadContexts(ProcessListener):
                 with self._changed:
                     look, self._looking = self._looks.pop(pid), pid
                 try:
-                    self._look(pid, look)
+                    with Working("thread-contexts"):
+                        self._look(pid, look)
                 except Exception:
                     log.exception("process %d was not looked at for thread contexts", pid)
                 with self._changed:

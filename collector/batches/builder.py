@@ -9,6 +9,7 @@ from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
 from collector.batches.windows import DrainedWindow, Windows
 from collector.delivery.window_buffer import WindowBuffer
+from collector.guest.stalls import Working
 from collector.processes.listener import ProcessListener
 
 log = logging.getLogger(__name__)
@@ -76,10 +77,11 @@ class BatchBuilder:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             try:
-                if isinstance(item, DrainedWindow):
-                    self._build(item)
-                else:
-                    self._windows.notice([item])
+                with Working("build"):
+                    if isinstance(item, DrainedWindow):
+                        self._build(item)
+                    else:
+                        self._windows.notice([item])
             except Exception:
                 metrics.FAILED.inc()
                 log.exception("a window could not be made into a batch")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from collector.guest.priority import run_at_once
+from collector.guest.stalls import Working
 from collector.processes.mappings import Mappings
 from collector.processes.perf_ring import Rings
 from collector.processes.process_events import Record, Records, parse
@@ -140,7 +141,8 @@ class Watcher:
         """Calls a function, and logs its errors, so that the thread continues. Returns whether the function left
         work."""
         try:
-            return bool(call())
+            with Working("watch"):
+                return bool(call())
         except Exception:
             log.exception("watching processes failed")
             time.sleep(_PAUSE_S)  # the next call may fail at once, too

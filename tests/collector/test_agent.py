@@ -26,6 +26,7 @@ from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from tests.collector.activity.flooding import datagram, flooding, open_folder, send
+from tests.collector.hanging import USER, hanging_memory
 from tests.pipeline.reading import follow, messages
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
@@ -89,9 +90,10 @@ def batches(reading: Consumer, seconds: float) -> Iterator[RawBatch]:
             yield RawBatch.FromString(message.value() or b"")
 
 
-def work(busy: Path, milliseconds: int) -> int:
+def work(busy: Path, milliseconds: int, **environ: str) -> int:
     """Runs the busy program for so long; returns its process ID."""
-    with subprocess.Popen([busy, "1", str(milliseconds), "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+    command, pipe = [busy, "1", str(milliseconds), "3"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=os.environ | environ) as run:
         run.communicate(b"\n")
         return run.pid
 
@@ -241,6 +243,37 @@ def test_a_flood_of_activity_by_another_user_takes_nothing_from_a_victims_reques
     reading.close()
     assert rows == 3 * 40
     assert flood_rows < 1_000_000  # it sent a hundred millions
+
+
+def test_a_process_whose_memory_does_not_answer_takes_nothing_from_others_and_not_the_end(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path, busy: Path
+) -> None:
+    port = free_port()
+    with hanging_memory("lock") as there_before:
+        with collecting(in_process_broker, tmp_path, "--metrics-listen", f"127.0.0.1:{port}") as collector:
+            assert services_of(reader, work(busy, 300, OTEL_SERVICE_NAME="first")) == {"first"}
+            with hanging_memory("page", USER + 1), hanging_memory("lock", USER + 2) as later:
+                wait_until(lambda: hanging_processes(port) == 3)
+                assert services_of(reader, work(busy, 300, OTEL_SERVICE_NAME="second")) == {"second"}
+                assert services_of(reader, later.pid) == {"hanging_memory"}
+                assert b'"ready"' in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").read()
+        assert collector.returncode == 0
+        assert services_of(reader, there_before.pid) == {"hanging_memory"}
+
+
+def hanging_processes(port: int) -> float:
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).read().decode()
+    (sample,) = parse_metrics(text)["icestream_collector_hanging_processes"]
+    return sample.value
+
+
+def services_of(reading: Consumer, pid: int) -> set[str]:
+    """The services of the first samples of a process."""
+    for batch in batches(reading, PATIENCE_S / 5):
+        series = [batch.sample_series[i] for i in (column(batch, "sample_pid") == pid).nonzero()[0].tolist()]
+        if series:
+            return {label.value for one in series for label in batch.series[one].labels if label.name == "service"}
+    return set()
 
 
 # Each starts a collector. CI has one that fails before the eBPF programs are loaded, and one after.

@@ -7,7 +7,7 @@
 // lock  a thread of it reads the page by way of /proc/self/mem, which keeps the lock of the memory map, and another one
 //       waits to map something: from then on everybody waits who looks at the map or at the memory of this process
 //
-// Prints the address of the page when it is so, and calculates until it is killed. What waits goes on when its standard
+// Prints the address of the page when it is so, and calculates a little until it is killed. What waits goes on when its standard
 // input ends.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -170,6 +170,7 @@ int main(int argc, char **argv) {
         publish_context(page);
         shared->page = page;
     }
-    for (;;)
-        ;
+    for (volatile unsigned step = 1;; step++)
+        if (step % (1 << 22) == 0)
+            usleep(20000);
 }
