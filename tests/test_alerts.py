@@ -121,6 +121,10 @@ CASES: dict[str, tuple[dict[str, str], int, list[str]]] = {
         those('icestream_collector_batches_total{instance="b"', "_x40"), 40,
         ['{alertname="IcestreamCollectorSilent", instance="b"}'],
     ),
+    "a process does not answer a collector": (
+        {'icestream_collector_hanging_processes{instance="b"}': counts(0, 1)}, 40,
+        ['{alertname="IcestreamCollectorHeldUp", instance="b"}'],
+    ),
     "another guest of the host samples": (
         those('icestream_collector_batches_total{instance="b"', counts(0, 60))
         | those('icestream_collector_frequency_hertz{instance="b"', counts(0, 0)),
