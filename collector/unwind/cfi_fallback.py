@@ -3,6 +3,8 @@
 Instructions: Intel's manual, volume 2. Tables of linkers: binutils' elf_x86_64_lazy_plt_entry and relatives, lld's.
 """
 
+from itertools import islice
+
 import numpy as np
 
 from collector.unwind.cfi_steps import (
@@ -21,6 +23,9 @@ from collector.unwind.cfi_steps import (
 from collector.unwind.code_file import CodeFile
 
 MAX_SCAN_BYTES = 64 << 20
+"""Of all code of a file."""
+MAX_LINKAGE_TABLES = 16
+"""Linkers write three."""
 _SIGRETURN = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
 _SCAN = 1 << 20
 _MAX_TRAMPOLINES = 1000
@@ -34,10 +39,13 @@ def signal_returns(file: CodeFile) -> Steps:
     """The code that signal handlers return to, found by its instructions, and the byte before it: return addresses are
     looked up one byte before."""
     addresses: set[int] = set()
+    left = MAX_SCAN_BYTES
     for load in file.loads:
         if not load.executable:
             continue
-        for start in range(0, min(load.size, MAX_SCAN_BYTES), _SCAN):
+        size = min(load.size, left)
+        left -= size
+        for start in range(0, size, _SCAN):
             data = file.read(load.offset + start, min(_SCAN + len(_SIGRETURN), load.size - start))
             offset = data.find(_SIGRETURN)
             while offset >= 0 and len(addresses) < _MAX_TRAMPOLINES:
@@ -60,8 +68,9 @@ def entry(file: CodeFile) -> Steps:
 def linkage_tables(file: CodeFile) -> Steps:
     """The .plt sections, entry by entry."""
     rules = NOTHING
-    for name, section in file.by_name.items():
-        if name.startswith((".plt", ".iplt")) and section.address and section.address % 8 == 0:
+    named = (part for part in file.by_name.items() if part[0].startswith((".plt", ".iplt")))
+    for name, section in islice(named, MAX_LINKAGE_TABLES):
+        if section.address and section.address % 8 == 0:
             rules = overlay(rules, _linkage_table(section.address, file.section_bytes(name) or b""))
     return rules
 

@@ -14,6 +14,7 @@ from collector.elf import dynamic, headers, identity, sections
 from collector.elf.error import ElfError
 from collector.python.layout import LayoutError
 from collector.python.symbols import find_interpreter
+from collector.unwind import cfi_fallback, code_file
 
 MB = 1 << 20
 MOST_MB = 8
@@ -33,8 +34,8 @@ def segment(kind: int, offset: int, size: int) -> bytes:
     return struct.pack("<IIQQQQQQ", kind, 5, offset, offset, offset, size, size, 4)
 
 
-def section(kind: int, offset: int, size: int, link: int = 0, name: int = 0) -> bytes:
-    return struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offset, size, link, 0, 1, 0)
+def section(kind: int, offset: int, size: int, link: int = 0, name: int = 0, address: int = 0) -> bytes:
+    return struct.pack("<IIQQQQIIQQ", name, kind, 0, address, offset, size, link, 0, 1, 0)
 
 
 class Sparse:
@@ -202,3 +203,20 @@ def test_the_symbols_of_a_go_program_are_read_in_parts() -> None:
     assert found.place is not None
     assert found.place.offset == -8
     assert peak_mb(lambda: read_go(file.read)) < MOST_MB
+
+
+def test_code_that_all_segments_share_is_searched_once() -> None:
+    table = b"".join(segment(LOAD, MB, 16 * MB) for _ in range(headers.MAX_SEGMENTS))
+    file = Sparse(32 * MB, {0: header(headers.MAX_SEGMENTS) + table})
+    cfi_fallback.signal_returns(code_file.parse(file.read))
+    assert file.bytes < cfi_fallback.MAX_SCAN_BYTES + MB
+
+
+def test_more_linkage_tables_than_linkers_write_are_not_read() -> None:
+    count = 1000
+    names = b"\0" + b"".join(b".plt%04d\0" % number for number in range(count))
+    table = b"".join(section(PROGRAM_DATA, MB, MB, name=1 + 9 * number, address=MB) for number in range(count))
+    named = section(0, 0, 0) + section(STRTAB, 0x1000, len(names)) + table
+    file = Sparse(4 * MB, {0: header(1, 2 + count, 2 * MB, 1) + segment(LOAD, MB, MB), 0x1000: names, 2 * MB: named})
+    cfi_fallback.linkage_tables(code_file.parse(file.read))
+    assert MB < file.bytes < 20 * MB
