@@ -38,8 +38,8 @@ def to_ids(numbers: np.ndarray) -> np.ndarray:
 
 
 def mapping_id(build_id: str, file: str) -> int:
-    """Returns the ID of a mapping: from its build ID, else from its file's path. An unknown mapping has neither."""
-    return xxhash.xxh3_64_intdigest(_text("mapping", build_id or (f"file:{file}" if file else "")))
+    """Returns the ID of a mapping, from the build ID and the path of its file; "" if they are not known."""
+    return xxhash.xxh3_64_intdigest(_text("mapping", build_id, file))
 
 
 def text_hashes(texts: Sequence[str]) -> np.ndarray:

@@ -14,6 +14,7 @@ from api.tree.stack_cache import FunctionStacks
 from api.views.coarse import coarse
 from api.views.focus import has_function
 from api.views.hide import hide
+from api.views.join import join_copies
 from api.views.patterns import check_pattern
 from api.views.plumbing import Frames, fold
 from api.views.used_part import used_part
@@ -66,7 +67,7 @@ class View:
         stacks = state.stacks.functions_of(stack_ids, self.by)
         if self.hide:
             stacks = hide(stacks, self.hide)
-        return coarse(fold(stacks, self.frames), self.by)
+        return join_copies(coarse(fold(stacks, self.frames), self.by))
 
     @property
     def changes_frames(self) -> bool:

@@ -1,5 +1,7 @@
 """Mappings of locations, each kept once."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +43,10 @@ class Mappings:
         self._mappings: list[Mapping] = []
         self._rows: dict[Mapping, int] = {}
         self._module_rows: dict[tuple[str, str], int] = {}  # file and function kind -> the first mapping with both
+        self._build_ids: defaultdict[str, list[str]] = defaultdict(list)  # by file
+        self._first_file: dict[str, str] = {}  # by build ID
+        self.has_copies = False
+        """Whether a file was mapped by several paths."""
 
     def __getitem__(self, row: int) -> Mapping:
         return self._mappings[row]
@@ -57,8 +63,32 @@ class Mappings:
         mapping = self._mappings[row]
         return self._module_rows.setdefault((mapping.file, mapping.function_kind), row)
 
+    def one_file(self, files: Iterable[str]) -> dict[str, str]:
+        """Which of these paths lead to one file: for each of them, the one that stands for all. Paths that are alone
+        are not in it. Builds that were mapped by one path are one file, too.
+        """
+        joined: dict[str, str] = {}  # a path, and one that comes before it in order, or itself
+
+        def first(file: str) -> str:
+            while joined[file] != file:
+                file = joined[file]
+            return file
+
+        by_build_id: dict[str, str] = {}
+        for file in sorted(files):
+            joined[file] = file
+            for build_id in self._build_ids.get(file, ()):
+                earlier, later = sorted((first(file), first(by_build_id.setdefault(build_id, file))))
+                joined[later] = earlier
+        others = {file: first(file) for file in joined if joined[file] != file}
+        return others | {file: file for file in others.values()}
+
     def _intern(self, mapping: Mapping) -> int:
         row = self._rows.setdefault(mapping, len(self._mappings))
         if row == len(self._mappings):
             self._mappings.append(mapping)
+            if mapping.build_id and mapping.file:
+                self._build_ids[mapping.file].append(mapping.build_id)
+                first_file = self._first_file.setdefault(mapping.build_id, mapping.file)
+                self.has_copies |= first_file != mapping.file
         return row

@@ -28,6 +28,7 @@ class FunctionStacks:
     tree: Tree
     functions: FunctionRows
     whole_functions: FunctionRows  # which function a row is, or a part of
+    mappings: Mappings
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,11 @@ class StackCache:
             calls, cache, tree = memory.call_tree, memory.location_cache, memory.function_tree
             functions = cache.frame_functions
             if not by.is_fine:
-                return FunctionStacks(_leaves(calls, tree, stack_ids), tree.tree, functions, functions)
+                return FunctionStacks(_leaves(calls, tree, stack_ids), tree.tree, functions, functions, cache.mappings)
             frames = FineFrames(by, functions, cache.locations)
             tree = FunctionTree(calls, cache, frames)
-            return FunctionStacks(_leaves(calls, tree, stack_ids), tree.tree, frames, frames.whole_functions)
+            leaves = _leaves(calls, tree, stack_ids)
+            return FunctionStacks(leaves, tree.tree, frames, frames.whole_functions, cache.mappings)
 
     def addresses_of(self, stack_ids: Ids) -> AddressStacks:
         """The stacks as paths of locations. Raises ApiError."""

@@ -31,7 +31,7 @@ def coarse(stacks: FunctionStacks, by: Granularity) -> FunctionStacks:
         dropped[1:] = number[1:] == number[tree.parent[1:]]
     leaves, rebuilt = rebuild(used, dropped, number)
     functions = list(parts.values())
-    return FunctionStacks(leaves, rebuilt, functions, functions)
+    return FunctionStacks(leaves, rebuilt, functions, functions, stacks.mappings)
 
 
 def _key(function: Function) -> tuple[str, str, str]:

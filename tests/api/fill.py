@@ -21,12 +21,17 @@ class Frame:
     functions: tuple[str, ...]
     address: int
     file: str = "/usr/bin/checkout"
-    build_id: str = "gnu:aa"
+    build_id: str | None = None  # by default each file has one of its own
     kind: int = 1
     source: str = ""  # the file of its functions; by default each has one of its own
 
+    def __post_init__(self) -> None:
+        if self.build_id is None:
+            object.__setattr__(self, "build_id", f"gnu:{self.file.encode().hex()}")
+
     @property
     def location_id(self) -> int:
+        assert self.build_id is not None
         return tables.location_id(self.build_id, self.file, self.address)
 
     def source_of(self, function: str) -> str:

@@ -25,8 +25,9 @@ def colliding_samples() -> list[Sample]:
         Frame(
             tuple(rng.choice(["work", "run", "main"]) for _ in range(rng.choice([1, 1, 1, 2, 3]))),
             rng.randrange(2**40),
-            rng.choice(["[python]", "[python]", "/usr/lib/libz.so.1"]),
-            build_id=rng.choice(["", "gnu:aa", "gnu:bb"]),
+            *rng.choice(
+                [("[python]", ""), ("[python]", ""), ("/usr/lib/libz.so.1", "gnu:aa"), ("/usr/lib/libz.so.1", "gnu:bb")]
+            ),
             source=rng.choice(["/srv/shop/app.py", "/srv/mail/app.py", "/srv/mail/queue.py"]),
         )
         for _ in range(60)

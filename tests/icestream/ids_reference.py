@@ -32,7 +32,7 @@ def text(*strings: str) -> bytes:
 
 
 def mapping(build_id: str, file: str) -> int:
-    return xxh3(text("mapping", build_id or (f"file:{file}" if file else "")))
+    return xxh3(text("mapping", build_id, file))
 
 
 def location(mapping_id: int, address: int) -> int:

@@ -22,6 +22,7 @@ from api.queries.stack_values import StackValues, read_selected_stacks
 from api.render.collapsed import MEDIA_TYPE, collapsed
 from api.tree.graph import build_graph
 from api.views.drawn import Arrangement, draw
+from api.views.join import join_moved
 
 router = APIRouter(tags=["profiles"])
 
@@ -85,7 +86,7 @@ def diff_response(
     """The stacks of a profile and its baseline that `view` keeps. Raises ApiError."""
     sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
-    stacks = view.stacks(state, stack_ids)
+    stacks = join_moved(view.stacks(state, stack_ids), values)
     if output_format is DiffFormat.COLLAPSED:
         shown = Arrangement(shape.invert).shown(stacks)
         graph = build_graph(shown.tree, shown.leaves, values)

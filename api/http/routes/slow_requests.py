@@ -24,6 +24,7 @@ from api.queries.thinned import thinned_json, thinned_until
 from api.tree.functions import FunctionRows
 from api.tree.top_table import TopTable
 from api.views.drawn import Arrangement, draw
+from api.views.join import join_moved
 
 router = APIRouter(tags=["operations of services"])
 _MOST_DIFFERENCES = 50
@@ -103,7 +104,7 @@ def slow_requests(
         )  # fmt: skip
     sides = [group.stacks.where(view.keeps(state, group.stacks.stack_ids)) for group in found]
     stack_ids, values = side_by_side(*sides)
-    stacks = view.stacks(state, stack_ids)
+    stacks = join_moved(view.stacks(state, stack_ids), values)
     drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
     most = max(group.requests for group in found)
     scales = (most / found[0].requests, most / found[1].requests)
