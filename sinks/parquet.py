@@ -93,6 +93,8 @@ class ParquetSink:
     def write(self, *ranges: MessageRange[Tables]) -> None:
         """Raises deltalake's errors and OSError; may then be called again with some of the ranges."""
         messages = [message for message_range in ranges for message in message_range.messages]
+        if self._remembered and self._lake.open("batches") is None:  # the lake was deleted
+            self._remembered.clear()
         if stacks := [m for m in messages if isinstance(m, StackTables)]:
             self._append_unwritten("nodes", [m.nodes for m in stacks])
             self._append_unwritten("locations", [m.locations for m in stacks])

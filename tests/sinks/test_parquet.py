@@ -1,5 +1,6 @@
 """The Delta tables: types, each batch once, names once a month."""
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -161,6 +162,24 @@ def test_names_are_stored_once_a_month_also_after_a_restart_and_again_with_bette
     assert [len(rows(tmp_path, name)) for name in ("nodes", "locations", "series")] == [2, 2, 1]
     write(sink, STACKS, 4, tables(STACKS, stack_batch(7, ["main", "work"])))
     assert [len(rows(tmp_path, name)) for name in ("nodes", "locations")] == [2, 4]
+
+
+def test_names_are_stored_again_in_a_lake_that_was_deleted(tmp_path: Path) -> None:
+    """A sink that runs takes no names for stored that went with the folder: it would leave them out for a month."""
+    lake = tmp_path / "lake"
+    sink = ParquetSink(str(lake))
+
+    def put(first: int) -> None:
+        write(sink, STACKS, first, tables(STACKS, stack_batch()))
+        write(sink, SAMPLES, first, *decoded(first + 1))
+
+    put(0)
+    shutil.rmtree(lake)
+    with pytest.raises((DeltaError, OSError)):  # files that it knows are gone
+        put(1)
+    sink.failed()
+    put(1)
+    assert [len(rows(lake, name)) for name in ("nodes", "locations", "series", "batches")] == [2, 2, 1, 1]
 
 
 class Absurd(ParquetSink):
