@@ -27,7 +27,7 @@ from collector import metrics
 from collector.guest import priority
 from collector.guest.thread_time import seconds_of
 from collector.processes.mounts import mounts
-from collector.processes.process import effective_user_of
+from collector.processes.process import effective_user_of, namespace_owner_of
 
 GIVE_UP_S = 3.0
 MOST_HANGING = 16
@@ -144,7 +144,7 @@ class Patience:
                 raise TimeoutError(f"{path}: {self.whose} does not answer")
             if self._heavy.get(file, 0.0) > time.monotonic() or file in self._hanging:
                 raise TimeoutError(f"{path}: it took too much CPU time")
-            if user in self._hangs and len(self._hangs_of(user)) >= MOST_HANGS:
+            if self._hangs and len(self._hangs_of(_account_of(pid, user))) >= MOST_HANGS:
                 raise TimeoutError(f"{path}: files or file systems of user {user} took too long")
             if self._jobs is None:
                 self._jobs = queue.SimpleQueue()
@@ -163,13 +163,13 @@ class Patience:
                     raise TimeoutError(f"{path}: it takes too much CPU time") from None
                 mount = self.blamed(pid, path)
                 if not _DISK.search(mount):
-                    self._charge(user, mount)
+                    self._charge(_account_of(pid, user), mount)
                 self._leave_behind(mount, future, discard)
                 log.warning("%s does not answer for %g s: it is left alone until it does", mount, self._give_up_s)
                 raise TimeoutError(f"{path}: {self.whose} does not answer") from None
             finally:
                 if doing.is_heavy():
-                    self._charge(user, file)
+                    self._charge(_account_of(pid, user), file)
 
     def close(self) -> None:
         """Ends the thread that runs; one that waits for an answer ends with it."""
@@ -187,7 +187,7 @@ class Patience:
             if doing.is_heavy() or doing.waits_in_kernel():  # else it has had no CPU time
                 raise _GaveUpError
 
-    def _charge(self, user: int | None, what: str) -> None:
+    def _charge(self, user: int, what: str) -> None:
         if user:  # not root, nor of a process that has ended
             self._hangs[user] = *self._hangs_of(user), _Hang(time.monotonic(), what)
             _forget_oldest(self._hangs)
@@ -213,6 +213,11 @@ class Patience:
         log.warning("%s answers again", what)
         if future.exception() is None:
             discard(future.result())
+
+
+def _account_of(pid: int, user: int | None) -> int:
+    """Who answers for a process of this user: where that is a subordinate ID, the one whose it is."""
+    return namespace_owner_of(pid) or user or 0
 
 
 def _forget_oldest(remembered: dict[Any, Any]) -> None:

@@ -1,10 +1,13 @@
 """What identifies a process: fields of /proc/PID/stat, see proc_pid_stat(5)."""
 
+import fcntl
 import os
+import sys
 import time
 from typing import NamedTuple
 
 _PF_KTHREAD = 0x00200000
+_NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB702, 0xB704  # ioctl_nsfs(2)
 TICKS = os.sysconf("SC_CLK_TCK")
 """Ticks of a second, in /proc."""
 
@@ -60,6 +63,27 @@ def in_own_user_namespace(pid: int) -> bool:
         return os.path.samefile(f"/proc/{pid}/ns/user", "/proc/self/ns/user")
     except OSError:
         return False
+
+
+def namespace_owner_of(pid: int) -> int | None:
+    """The user who made the user namespace of a process: of nested ones, the outermost below ours. In there, processes
+    may have any subordinate ID of that user. None if the process is in our own namespace, or ended."""
+    own, owner = os.stat("/proc/self/ns/user").st_ino, None
+    try:
+        namespace = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        while os.fstat(namespace).st_ino != own:
+            owner = int.from_bytes(fcntl.ioctl(namespace, _NS_GET_OWNER_UID, bytes(4)), sys.byteorder)
+            parent = fcntl.ioctl(namespace, _NS_GET_PARENT)
+            os.close(namespace)
+            namespace = parent
+    except OSError:  # it is not below ours
+        return None
+    finally:
+        os.close(namespace)
+    return owner
 
 
 def exists(pid: int) -> bool:

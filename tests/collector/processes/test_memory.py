@@ -3,8 +3,10 @@
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from collector.processes.mapped_files import FileCache, Identity, MappedFile, Ma
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.mappings import Mappings
 from collector.processes.patience import MOST_HANGS
-from collector.processes.process import Process, read_process
+from collector.processes.process import Process, effective_user_of, namespace_owner_of, read_process
 from collector.python.code import PythonCode
 from collector.python.layout import layout
 from collector.symbols.symbol_files import open_by_build_id
@@ -32,6 +34,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.ebpf  # needs root, as they do
 ME = os.getpid()
+_NEW_USER_NAMESPACE = 0x10000000  # CLONE_NEWUSER
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +146,21 @@ def test_a_user_with_many_such_processes_costs_few_threads_and_the_others_nothin
         assert memory.why_blind() is None
 
 
+def test_a_user_with_subordinate_ids_is_one_user() -> None:
+    map_of_ids = f"0 {USER} 1\n1 100000 1000\n"
+    with ExitStack() as running:
+        first, second = (running.enter_context(in_user_namespace(map_of_ids, user)) for user in (1, 2))
+        assert [effective_user_of(pid) for pid in (first, second)] == [100_000, 100_001]
+        assert [namespace_owner_of(pid) for pid in (first, second, ME)] == [USER, USER, None]
+        waiting = patience.Patience(0.1)
+        for number in range(MOST_HANGS):
+            with pytest.raises(TimeoutError):
+                waiting.run(first, f"no path {number}", partial(time.sleep, 1), lambda late: None)
+        with pytest.raises(TimeoutError, match="took too long"):
+            waiting.run(second, "another path", lambda: "read", lambda late: None)
+        assert waiting.run(ME, "another path", lambda: "read", lambda late: None) == "read"
+
+
 def test_there_is_a_bound_for_all_users_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "MOST_HANGING", 2)
     with ExitStack() as running:
@@ -160,4 +178,25 @@ def sleeping(user: int) -> Iterator[int]:
     with subprocess.Popen(["/bin/sleep", "inf"], user=user, group=user, env={"HOME": "/"}) as process:
         wait_until(lambda: os.readlink(f"/proc/{process.pid}/exe").endswith("/sleep"))
         yield process.pid
+        process.kill()
+
+
+@contextmanager
+def in_user_namespace(map_of_ids: str, user: int) -> Iterator[int]:
+    """A process that USER started in a user namespace of its own, and that became `user` there."""
+    program = (
+        f"import ctypes, os; assert not ctypes.CDLL(None).unshare({_NEW_USER_NAMESPACE}); print(flush=True); input();"
+        f" os.setuid({user}); print(flush=True); input()"
+    )
+    command, pipe = ["/usr/bin/python3", "-c", program], subprocess.PIPE
+    with subprocess.Popen(command, user=USER, group=USER, extra_groups=[], cwd="/", stdin=pipe, stdout=pipe) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        Path(f"/proc/{process.pid}/uid_map").write_text(map_of_ids)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        yield process.pid
+        process.stdin.close()
         process.kill()
