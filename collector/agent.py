@@ -53,7 +53,7 @@ class Agent:
         _drop_capabilities()
         self._publisher = Publisher(settings, self._spool)
         files = FileCache()
-        symbol_files = SymbolFiles(files.open)
+        symbol_files = SymbolFiles(files.hold)
         files.add_listener(symbol_files)
         self._profiler = make_profiler(settings, loaded, files, self._publisher)
         self._symbols = SymbolResponder(settings, self._publisher, symbol_files)

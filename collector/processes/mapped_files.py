@@ -28,7 +28,7 @@ from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
-from collector.processes.regular_file import open_in_root, open_regular
+from collector.processes.regular_file import hold, open_in_root, open_regular, reopen
 from icestream import unnamed
 from icestream.v1.common_pb2 import Mapping
 
@@ -171,20 +171,30 @@ class FileCache:
     def open(self, key: str) -> int | None:
         """Opens a file with that key (Identity.key) that was mapped lately; the caller closes the descriptor. None
         where there is none, or its file system does not answer. Reading it may wait for that: see `patiently`."""
+        held = self.hold(key)
+        if held is None:
+            return None
+        try:
+            return self._more_patience.run(*self._where(key), partial(reopen, held), os.close)
+        except OSError:
+            return None
+        finally:
+            os.close(held)
+
+    def hold(self, key: str) -> int | None:
+        """As `open`, but the descriptor only keeps the file (regular_file.hold)."""
         held = self._held.open(key)
         if held is not None:
             return held
         entry = self._entries.get(key)  # without the lock: whoever has it may wait for the thread that runs this
-        return None if entry is None else _open_patiently(self._more_patience, entry, key)
+        return None if entry is None else _hold_patiently(self._more_patience, entry, key)
 
     def patiently(self, key: str, work: Callable[[], T], longer: bool = False) -> T:
         """Returns what `work` returns, which opens the file with that key and reads it. Raises TimeoutError if its file
         system does not answer; then `work` ends on another thread, as late as that may be. `longer`: it may take more
         than some milliseconds, and does not keep files from being identified meanwhile."""
-        entry = self._entries.get(key)
-        pid, path = (entry.pid, entry.path) if entry is not None else (0, key)
         patience = self._more_patience if longer else self._patience
-        return patience.run(pid, path, work, lambda late: None)
+        return patience.run(*self._where(key), work, lambda late: None)
 
     def expire(self) -> None:
         """Closes files that no process has mapped for some minutes. Call it from time to time."""
@@ -205,8 +215,13 @@ class FileCache:
             self._vdso = Identity(vdso.build_id, vdso)
         return self._vdso
 
+    def _where(self, key: str) -> tuple[int, str]:
+        """A process that has the file with that key mapped, and its path there."""
+        entry = self._entries.get(key)
+        return (0, key) if entry is None else (entry.pid, entry.path)
+
     def _hold(self, entry: MapsEntry, key: str) -> None:
-        descriptor = _open_patiently(self._patience, entry, key)
+        descriptor = _hold_patiently(self._patience, entry, key)
         if descriptor is not None:
             self._held.keep(key, descriptor, entry.pid)
 
@@ -231,7 +246,7 @@ class FileCache:
         return identity
 
     def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
-        descriptor, key, identity = self._patience.run(
+        held, key, identity = self._patience.run(
             entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
         )
         if key not in self._known:
@@ -239,13 +254,14 @@ class FileCache:
                 del self._known[next(iter(self._known))]
             self._known[key] = identity
         if identity is not None and identity.build_id and not self._held.touch(identity.key, entry.pid):
-            self._held.keep(identity.key, descriptor, entry.pid)
+            self._held.keep(identity.key, held, entry.pid)
         else:
-            os.close(descriptor)
+            os.close(held)
         return identity
 
     def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, tuple[int, ...], Identity | None]:
-        """Changes nothing here: it runs on another thread, and may end when nobody waits for it any more."""
+        """Returns a descriptor that holds the file. Changes nothing here: it runs on another thread, and may end when
+        nobody waits for it any more."""
         descriptor = open_entry(entry, reported)
         try:
             status = os.fstat(descriptor)
@@ -254,10 +270,9 @@ class FileCache:
                 identity = self._known[key]
             except KeyError:
                 identity = _read(descriptor, status)
-            return descriptor, key, identity
-        except BaseException:
+            return hold(descriptor), key, identity
+        finally:
             os.close(descriptor)
-            raise
 
     def _learn(self, reported: bytes, file: _Reported) -> None:
         known = self._reported.setdefault(reported, [])
@@ -299,10 +314,10 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
 
 
-def _open_patiently(patience: Patience, entry: MapsEntry, key: str) -> int | None:
-    """Opens the file of an entry; None if it is not the one with that key, or its file system does not answer."""
+def _hold_patiently(patience: Patience, entry: MapsEntry, key: str) -> int | None:
+    """Holds the file of an entry; None if it is not the one with that key, or its file system does not answer."""
     with suppress(OSError):
-        return patience.run(entry.pid, entry.path, lambda: _open_identified(entry, key), _close)
+        return patience.run(entry.pid, entry.path, lambda: _hold_identified(entry, key), _close)
     return None
 
 
@@ -311,17 +326,18 @@ def _close(descriptor: int | None) -> None:
         os.close(descriptor)
 
 
-def _open_identified(entry: MapsEntry, key: str) -> int | None:
+def _hold_identified(entry: MapsEntry, key: str) -> int | None:
     try:
         descriptor = open_entry(entry)
     except OSError:
         return None
-    with suppress(OSError):
+    try:
         identity = _read(descriptor, os.fstat(descriptor))
-        if identity is not None and identity.key == key:
-            return descriptor
-    os.close(descriptor)
-    return None
+        return hold(descriptor) if identity is not None and identity.key == key else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _read(descriptor: int, status: os.stat_result) -> Identity | None:

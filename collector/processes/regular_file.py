@@ -80,6 +80,17 @@ def open_in_root(root: str, path: str, accept: Accept | None = None, follow: boo
     return _open(_look(root, path, follow), f"{root.rstrip('/')}/{path.lstrip('/')}", accept or _any)
 
 
+def hold(descriptor: int) -> int:
+    """Returns a descriptor that keeps an open file, for the caller to close. Closing it asks no file system; closing a
+    readable one does (FUSE), and waits for the answer."""
+    return os.open(f"/proc/self/fd/{descriptor}", _LOOK)
+
+
+def reopen(held: int) -> int:
+    """Opens a file that is held, for reading; the caller closes the descriptor. Raises OSError."""
+    return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 def status_in_root(root: str, path: str) -> os.stat_result:
     """Looks at a stranger's path below a root; does not follow a link at its end. Raises OSError."""
     looked = _look(root, path, follow=False)
@@ -100,7 +111,7 @@ def _open(looked: int, path: str, accept: Accept) -> int:
             raise FileNotFoundError(f"{path} is no regular file")
         if not accept(status):
             raise FileNotFoundError(f"{path} is another file than expected")
-        return os.open(f"/proc/self/fd/{looked}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return reopen(looked)
     finally:
         os.close(looked)
 

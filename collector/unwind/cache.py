@@ -40,17 +40,19 @@ class TableCache:
         self._building = threading.Lock()
         self._failures: OrderedDict[str, float] = OrderedDict()  # file -> until when
 
-    def get(self, file_key: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
+    def get(
+        self, file_key: str, open_file: Callable[[], int | None], close: Callable[[int], None] = os.close
+    ) -> UnwindTable | None:
         """Returns the table of a file, which may take seconds and may have no rules; None if there is none.
 
-        `open_file` opens the file if it must be read; this method closes the descriptor. The table of a file without a
-        build ID ("") is not stored.
+        `open_file` opens the file if it must be read, and `close` closes it. The table of a file without a build ID
+        ("") is not stored.
         """
         with self._building:
             try:
-                return self.get_small(file_key, open_file)
+                return self._get(file_key, open_file, _build_small, close)
             except ElfTooLarge:
-                return self._get(file_key, open_file, self._builder.build)
+                return self._get(file_key, open_file, self._builder.build, close)
 
     def get_small(self, file_key: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
         """Returns the same as `get` in milliseconds and without a child process, if the table is on disk or the file is
@@ -62,6 +64,7 @@ class TableCache:
         file_key: str,
         open_file: Callable[[], int | None],
         build: Callable[[str, int], tuple[UnwindTable, bytes]],
+        close: Callable[[int], None] = os.close,
     ) -> UnwindTable | None:
         if (cached := self.cached(file_key)) is not None or self._failed(file_key):
             return cached
@@ -77,7 +80,7 @@ class TableCache:
             self._remember_failure(file_key)
             return None
         finally:
-            os.close(descriptor)
+            close(descriptor)
         self._store(file_key, data)
         large = len(data) > _LARGE_BYTES
         del data

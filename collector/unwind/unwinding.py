@@ -6,10 +6,12 @@ then walks end at that file, and the stack says why.
 
 import contextlib
 import logging
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -225,7 +227,11 @@ class Unwinding:
             self._add(file_key, table)
 
     def _load_large(self, file_key: str) -> None:
-        self._add(file_key, self._cache.get(file_key, lambda: self._open_file(file_key)))
+        def close(descriptor: int) -> None:
+            with contextlib.suppress(TimeoutError):
+                self._patiently(file_key, partial(os.close, descriptor), longer=True)
+
+        self._add(file_key, self._cache.get(file_key, lambda: self._open_file(file_key), close))
 
     def _add(self, file_key: str, table: UnwindTable | None) -> None:
         """Adds the table of a file to the maps; without a table the file is not tried again for a while."""

@@ -161,6 +161,12 @@ def disk(tmp_path: Path) -> Iterator[SlowFile]:
         yield file
 
 
+@pytest.fixture
+def unclosed(tmp_path: Path) -> Iterator[SlowFile]:
+    with slow_file(tmp_path / "program", Path(os.path.realpath("/bin/true")).read_bytes(), flushed=True) as file:
+        yield file
+
+
 @pytest.mark.ebpf  # needs root, as they do
 def test_a_program_on_a_disk_that_does_not_answer_holds_up_no_other_file(
     disk: SlowFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -231,6 +237,30 @@ def test_a_disk_that_stops_answering_later_holds_up_no_reader_of_the_program(
     assert files.open(slow) is None
     assert time.monotonic() - begun < PATIENCE_S / 2
     assert files.patiently(other, lambda: tables.get_small(other, lambda: files.open(other)), longer=True)
+    disk.pass_on()
+    wait_until(lambda: not files._patience._hanging)
+    files.close()
+
+
+@pytest.mark.ebpf
+def test_a_program_that_cannot_be_closed_holds_up_nobody(unclosed: SlowFile, tmp_path: Path) -> None:
+    """Its file system answers everything but that."""
+    files, disk = FileCache(QUICK_S), unclosed
+    entry = MapsEntry(ME, 0x1000, 0x2000, 0, 0, str(disk.path))
+    identity = files.identify(entry)
+    assert identity is not None
+    held = files.hold(identity.key)
+    assert held is not None
+    disk.stuck()
+    threading.Thread(target=files.close, daemon=True).start()  # as the end of the collector
+    wait_until(lambda: not len(files._held))
+    os.close(held)
+    with pytest.raises(TimeoutError):
+        files.identify(entry)
+    disk.wait_for_reader()
+    shutil.copy("/bin/false", tmp_path / "other")
+    files._patience._give_up_s = PATIENCE_S
+    assert files.identify(entry._replace(path=str(tmp_path / "other"))) is not None
     disk.pass_on()
     wait_until(lambda: not files._patience._hanging)
     files.close()
