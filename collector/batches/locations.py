@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collector.batches.moments import split
 from collector.bpf.samples import ENDS, FOUND_WITHOUT_RULE, Samples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
@@ -20,20 +21,22 @@ _WITHOUT_RULE = Name("[without unwinding rule]", TRUNCATED.file)
 
 @dataclass(frozen=True)
 class LocatedStacks(Stacks):
-    """The distinct locations and stacks of a window; `row` is the stack of each stack of the Samples."""
+    """The distinct locations and stacks of a window; `row` is the stack of each sample."""
 
-    row: np.ndarray = field(kw_only=True)  # int64 (stacks of the Samples,)
+    row: np.ndarray = field(kw_only=True)  # int64 (samples,)
 
 
 def locate(
     samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonProcesses | None = None
 ) -> LocatedStacks:
-    """Locates every frame. Return addresses are moved back by one, into the call.
+    """Locates every frame by what its process had mapped when the sample was taken. Return addresses are moved back
+    by one, into the call.
 
     A stack ends with the first user frame that no mapping covers: the walk went wrong there, and what follows is no
     caller. A stack whose outermost frame was not reached gets one more frame, whose name says why.
     collector/python/merge.py says where Python frames stand.
     """
+    samples, times = split(samples, mappings)
     depth = samples.stack_depth.astype(np.int64)
     stack = index_ranges.owners(depth)
     position = index_ranges.positions(depth)
@@ -44,7 +47,7 @@ def locate(
     rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, kernel)
     marks = (position >= kernel_depth) & (addresses == FOUND_WITHOUT_RULE)
     of_process = np.flatnonzero((position >= kernel_depth) & ~marks)
-    rows.add_processes(of_process, addresses, samples.stack_pid[stack], mappings)
+    rows.add_processes(of_process, addresses, samples.stack_pid[stack], times[stack], mappings)
     rows.add_named(np.flatnonzero(marks), TRUNCATED, _WITHOUT_RULE)
 
     lost = (position >= kernel_depth) & (rows.mapping == 0)
@@ -70,7 +73,7 @@ def locate(
         name=rows.name[first],
         depth=depth[distinct],
         frames=location[index_ranges.expand(index_ranges.starts(depth)[distinct], depth[distinct])],
-        row=of_stack,
+        row=of_stack[samples.stack],
         mappings=list(rows.mappings),
         names=list(rows.names),
     )
@@ -134,12 +137,14 @@ class _Rows:
             rows, self.address[at] = kernel.locate(addresses[at])
             self.mapping[at] = self._mapping_rows(kernel.files, rows)
 
-    def add_processes(self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, mappings: Mappings) -> None:
+    def add_processes(
+        self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, times: np.ndarray, mappings: Mappings
+    ) -> None:
         """Locates process by process, because addresses mean something else in each."""
         order = at[np.argsort(pid[at], kind="stable")]
         pids, first = np.unique(pid[order], return_index=True)
         for process, part in zip(pids.tolist(), np.split(order, first[1:]), strict=False):
-            located = mappings.locate(process, addresses[part])
+            located = mappings.locate(process, addresses[part], times[part])
             self.mapping[part] = self._mapping_rows(located.files, located.file)
             self.address[part] = located.address
             named = part[located.name >= 0]

@@ -164,7 +164,7 @@ class Windows:
             series=series,
             pid=samples.pid,
             tid=samples.tid,
-            stack=stacks.row[samples.stack],
+            stack=stacks.row,
             context=samples.context.astype(np.int64),
             stacks=stacks,
             labels=labels,

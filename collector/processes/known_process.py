@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, field
 
-from collector.processes.address_spaces import AddressSpace
+from collector.processes.mapped_history import MappedHistory
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import Process
 
@@ -16,11 +16,11 @@ class KnownProcess:
     """`ranges` is what the process has mapped now. `used` and `refreshed` are times of time.monotonic."""
 
     process: Process
-    spaces: tuple[AddressSpace, ...]  # the newest first; () where nothing is known yet
+    history: MappedHistory
     used: float  # when it was last looked up
     refreshed: float  # when /proc was last read
     wait_s: float = field(default_factory=lambda: REFRESH_FIRST_S)  # from then until it may be read again
-    as_of_monotonic_ns: int = 0  # `spaces` include every event up to this time
+    as_of_monotonic_ns: int = 0  # `history` includes every event up to this time
     from_events: bool = False  # `process` comes from events; /proc has not confirmed it yet
     ended: bool = False
     checked: float = 0.0  # when it was last known to exist
@@ -30,7 +30,7 @@ class KnownProcess:
 
     @property
     def ranges(self) -> tuple[MappedRange, ...]:
-        return self.spaces[0].ranges if self.spaces else ()
+        return self.history.ranges
 
     def read_soon(self) -> None:
         """The last reading found something new."""

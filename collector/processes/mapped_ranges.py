@@ -3,7 +3,7 @@
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -151,8 +151,9 @@ def _read_maps(pid: int) -> bytes:
         return maps.read()
 
 
-def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
-    """Puts `mapped_range` in place of what was mapped there. Returns whether that changes anything."""
+def put(ranges: list[MappedRange], mapped_range: MappedRange, replaced: list[MappedRange] | None = None) -> bool:
+    """Puts `mapped_range` in place of what was mapped there. Returns whether that changes anything. Adds to `replaced`
+    the parts of ranges whose place it took, if it says something else of them."""
     first = bisect_right(ranges, mapped_range.start, key=_end)  # the first that ends behind our start
     last = bisect_left(ranges, mapped_range.end, key=_start)  # the first that starts behind our end
     if last == first + 1 and _covers(ranges[first], mapped_range):
@@ -160,6 +161,8 @@ def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
     pieces = [mapped_range]
     if first < last:
         left, right = ranges[first], ranges[last - 1]
+        if replaced is not None:
+            replaced += _replaced(ranges[first:last], mapped_range)
         if left.start < mapped_range.start:
             pieces.insert(0, left._replace(end=mapped_range.start))
         if right.end > mapped_range.end:
@@ -177,9 +180,18 @@ def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
     return True
 
 
+def _replaced(ranges: list[MappedRange], new: MappedRange) -> Iterator[MappedRange]:
+    for old in ranges:
+        if not _is_same(old, new):
+            yield old._replace(start=max(old.start, new.start), end=min(old.end, new.end))
+
+
 def _covers(old: MappedRange, new: MappedRange) -> bool:
-    same = (old.bias, old.file, old.file_key) == (new.bias, new.file, new.file_key)
-    return same and old.start <= new.start and old.end >= new.end
+    return _is_same(old, new) and old.start <= new.start and old.end >= new.end
+
+
+def _is_same(old: MappedRange, new: MappedRange) -> bool:
+    return (old.bias, old.file, old.file_key) == (new.bias, new.file, new.file_key)
 
 
 def _continues(old: MappedRange, new: MappedRange) -> bool:

@@ -15,20 +15,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collector.processes.address_spaces import AddressSpace, Located, locate, nowhere
 from collector.processes.known_process import KnownProcess
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import JIT, FileCache
+from collector.processes.mapped_history import Located, MappedHistory, nowhere
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
-from collector.processes.perfmap import PerfMaps
+from collector.processes.perfmap import PerfMap, PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
-from collector.processes.process import Process, is_another, read_process
+from collector.processes.process import Process, is_another, read_process, start_monotonic_ns
 from collector.processes.process_events import Records
-from collector.processes.process_table import MAX_SPACES, ProcessTable
+from collector.processes.process_table import ProcessTable
 
 __all__ = ["Located", "MappedRange", "Mappings"]
 
 _KEEP_S = 60.0
+_NO_TIMES = np.empty(0, np.uint64)
 _PERF_MAP_STEPS = 8  # of reading a perf map, at a time
 
 
@@ -54,7 +55,7 @@ class Mappings:
         """Reads a process that is new, or that has executed another program since. None when it has ended."""
         process, compiles = self._notice(pid)
         if compiles:
-            self._perf_maps.of(pid).refresh()  # while the process lives
+            self._perf_map(pid).refresh()  # while the process lives
         return process
 
     def notify(self, pid: int, address: int | None = None) -> None:
@@ -92,13 +93,20 @@ class Mappings:
             count += self._notice(pid)[0] is not None
         return count
 
+    def changes(self, pid: int) -> np.ndarray:
+        """The times (uint64, ascending) at which something took the place of something else that the process had
+        mapped."""
+        with self._lock:
+            self._table.decode_pending(pid)
+            known = self._table.get(pid)
+            return known.history.changes() if known else _NO_TIMES
+
     def locate(self, pid: int, addresses: np.ndarray, times_monotonic_ns: np.ndarray | None = None) -> Located:
         """User addresses (uint64) of one process. What nothing covers is UNKNOWN at 0: it is no code, or nobody can
         say any more what it was.
 
-        `times_monotonic_ns` (uint64, optional) says when each was seen; then addresses that were seen before an exec
-        are located in what the process had mapped before it. Without times, an older program counts where the newer
-        one does not cover an address.
+        `times_monotonic_ns` (uint64, optional) says when each was seen: it is located in what the process had mapped
+        then. Without times, a program that was executed before counts where the newer one does not cover an address.
         """
         with self._lock:
             self._table.decode_pending(pid)
@@ -108,9 +116,11 @@ class Mappings:
             known.used = time.monotonic()
             if self._table.is_stale(known):
                 self._refresh(known, at_once=True)
-            located, anonymous = locate(known.spaces, addresses, times_monotonic_ns)
+            located, anonymous = known.history.locate(addresses, times_monotonic_ns)
             if not located.file.all() and (self._adopt(known) or self._refresh(known)):
-                located, anonymous = locate(known.spaces, addresses, times_monotonic_ns)
+                located, anonymous = known.history.locate(addresses, times_monotonic_ns)
+            if times_monotonic_ns is not None:  # what an earlier program compiled had other names
+                anonymous &= times_monotonic_ns >= np.uint64(known.history.began_monotonic_ns)
         if anonymous.any():
             self._name(pid, located, addresses, anonymous)
         return located
@@ -140,23 +150,23 @@ class Mappings:
             self._table.decode_pending(pid)
             known = self._table.get(pid)
             if known is not None and self.followed and self._is_confirmed(known):
-                return known.process, known.spaces[0].compiles
+                return known.process, known.history.compiles
             process = read_process(pid)
             if process is not None and not process.kernel:
                 if known is None or not self._is_current(known, process):
                     known = self._learn(process, known) or known
                 elif known.from_events and not known.ended:
                     known.process, known.from_events = process, False
-            return process, known is not None and any(space.compiles for space in known.spaces[:1])
+            return process, known is not None and known.history.compiles
 
     def _is_confirmed(self, known: KnownProcess) -> bool:
         """Whether /proc has confirmed what is known, and no event has changed it since."""
-        confirmed = known.spaces and not known.from_events and not known.ended
+        confirmed = known.history.known and not known.from_events and not known.ended
         return bool(confirmed) and not self._table.is_stale(known)
 
     def _is_current(self, known: KnownProcess, process: Process) -> bool:
         """Whether what is known is of this process, and of the program that it runs."""
-        if self._table.is_stale(known) or not known.spaces:
+        if self._table.is_stale(known) or not known.history.known:
             return False
         if known.from_events or known.ended:
             return known.is_same(process)
@@ -165,33 +175,38 @@ class Mappings:
     def _learn(self, process: Process, known: KnownProcess | None) -> KnownProcess | None:
         """Reads what a process maps; None where it maps nothing (any more)."""
         as_of_monotonic_ns = time.monotonic_ns()
-        before = known.spaces if known is not None and known.is_same(process) else ()
+        before = known if known is not None and known.is_same(process) else None
         try:
-            ranges = self._reader.read(process.pid, before[0].ranges if before else ())
+            ranges = tuple(self._reader.read(process.pid, before.ranges if before else ()))
         except OSError:
             return None
         if not ranges or is_another(process):
             return None
         now = time.monotonic()
-        if known is not None and not before:
-            self._table.forget(process.pid)
-        spaces = (AddressSpace(before[0].since_monotonic_ns if before else 0, tuple(ranges)), *before)[:MAX_SPACES]
-        learned = KnownProcess(process, spaces, now, now, as_of_monotonic_ns=as_of_monotonic_ns)
+        if before is not None:
+            history = before.history
+            history.read(ranges, before.as_of_monotonic_ns, as_of_monotonic_ns)
+        else:
+            if known is not None:
+                self._table.forget(process.pid)
+                known.history.begin(start_monotonic_ns(process.start_ticks), another_process=True)
+            history = MappedHistory(ranges, known.history if known is not None else None)
+        learned = KnownProcess(process, history, now, now, as_of_monotonic_ns=as_of_monotonic_ns)
         self._table.add(process.pid, learned)
         self._table.notify(learned)
         return learned
 
     def _adopt(self, known: KnownProcess) -> bool:
         """Gives a forked process whose parent was not known what the parent has mapped. Returns whether that worked."""
-        if known.spaces or not known.parent:
+        if known.history.known or not known.parent:
             return False
         parent, known.parent = known.parent, 0
         process = read_process(parent)
         if process is None or process.start_ticks > known.process.start_ticks:
             return False
         self._notice(parent)
-        known.spaces = self._table.spaces_at(parent, known.forked_monotonic_ns)
-        return bool(known.spaces)
+        known.history.adopt(self._table.ranges_at(parent, known.forked_monotonic_ns))
+        return bool(known.ranges)
 
     def _refresh(self, known: KnownProcess, at_once: bool = False) -> bool:
         """Reads a process once more. Returns whether it found something new.
@@ -203,27 +218,32 @@ class Mappings:
         if known.ended or (now - known.refreshed < known.wait_s and not at_once):
             return False
         known.refreshed = now
-        process, before = read_process(known.process.pid), known.spaces[:1]
+        process = read_process(known.process.pid)
         if process is None or not known.is_same(process):
             return False
         try:
-            ranges = tuple(self._reader.read(known.process.pid, before[0].ranges if before else ()))
+            ranges = tuple(self._reader.read(known.process.pid, known.ranges))
         except OSError:
             ranges = ()
+        complete_monotonic_ns = known.as_of_monotonic_ns
         if ranges:
             known.as_of_monotonic_ns = as_of_monotonic_ns
-        if not ranges or (before and before[0].ranges == ranges):
+        if not ranges or known.ranges == ranges:
             known.read_later()
             return False
-        since = before[0].since_monotonic_ns if before else 0
-        known.spaces = (AddressSpace(since, ranges), *known.spaces)[:MAX_SPACES]
+        known.history.read(ranges, complete_monotonic_ns, as_of_monotonic_ns)
         known.read_soon()
         self._table.notify(known)
         return True
 
+    def _perf_map(self, pid: int) -> PerfMap:
+        with self._lock:
+            known = self._table.get(pid)
+            return self._perf_maps.of(pid, known.history.began_monotonic_ns if known else 0)
+
     def _name(self, pid: int, located: Located, addresses: np.ndarray, anonymous: np.ndarray) -> None:
         """Names the anonymous addresses by the process's perf map."""
-        perf_map = self._perf_maps.of(pid)
+        perf_map = self._perf_map(pid)
         for _ in range(_PERF_MAP_STEPS):
             more = perf_map.refresh()
             rows, names = perf_map.lookup(addresses[anonymous])

@@ -4,9 +4,14 @@ The process appends lines (perfmap_lines.py) as it compiles; where areas overlap
 belongs to the process and may hold anything and be large: a child process reads it, only what is new, at most
 STEP_BYTES at a time (about 20 ms), of a file at most MAX_BYTES. Of each area 20 bytes are kept: its addresses, and
 where its line is in the file, which stays open and from where the names are read that are asked for.
+
+Process IDs come again, in containers always as 1, and the files stay. So what was last written before the program began
+is of another one: it is left out, and what is appended to it counts. A file whose beginning, or last bytes that were
+read, became others was written anew, and is read anew.
 """
 
 import os
+import time
 from collections import OrderedDict, deque
 
 import numpy as np
@@ -16,6 +21,7 @@ from collector.processes.areas import Areas
 from collector.processes.jit_name import Name
 from collector.processes.perfmap_messages import MAX_LINES, Part
 from collector.processes.perfmap_reader import PerfMapError, PerfMapReader
+from collector.processes.process import start_monotonic_ns
 from collector.processes.regular_file import open_in_root, status_in_root
 
 __all__ = ["Name", "PerfMap", "PerfMaps"]
@@ -27,13 +33,16 @@ MAX_AREAS = 500_000  # of one process; beyond, the oldest are forgotten
 MAX_TOTAL = 750_000  # of all; beyond, those of the processes that nobody asked about for longest
 MAX_OPEN = 128
 _MAX_NAMES = 4096
+_TICK_NS = 10_000_000
 _RECENT = 16_384  # areas that are kept apart, so that adding a few to many costs little
 
 
 class PerfMap:
     """The areas of one process; `refresh` reads what was appended. For one thread."""
 
-    def __init__(self, pid: int, reader: PerfMapReader, root: str = "/proc") -> None:
+    def __init__(self, pid: int, reader: PerfMapReader, root: str = "/proc", began_monotonic_ns: int = 0) -> None:
+        """`began_monotonic_ns`: when the program was executed, if that is known."""
+        self._began_monotonic_ns = began_monotonic_ns
         self._process = f"{root}/{pid}"
         self._root = f"{self._process}/root"
         self._reader = reader
@@ -45,10 +54,10 @@ class PerfMap:
     def refresh(self) -> bool:
         """Reads what is new, or a part of it; returns whether there is more. Nothing is read from a file that is
         missing, that is not the process's own, or that the child did not survive: the areas that were read before stay.
-        A file that was replaced is read from the beginning, and its old areas are forgotten."""
+        A file that was replaced or written anew is read from the beginning, and its old areas are forgotten."""
         try:
-            size = self._follow()
-            return self._file >= 0 and not self._failed and self._read(size)
+            status = self._follow()
+            return self._file >= 0 and not self._failed and self._read(status.st_size, status.st_mtime_ns)
         except PerfMapError:
             self._failed = True
             return False
@@ -77,8 +86,9 @@ class PerfMap:
         return len(self._main.start) + len(self._recent.start)
 
     def _forget(self) -> None:
-        self._offset = 0
-        self._exhausted = -1  # the size of the file when there was no more to read
+        self._offset = 0  # of what was read
+        self._checksum: int | None = 0
+        self._exhausted = (-1, -1)  # size and time of the file when there was no more to read
         self._main = self._recent = areas.NONE
         self._names: dict[int, Name | None] = {}
 
@@ -88,8 +98,8 @@ class PerfMap:
         self._file, self._failed = -1, False
         self._forget()
 
-    def _follow(self) -> int:
-        """Opens the file, also when another one has taken its place; returns its size. Raises OSError."""
+    def _follow(self) -> os.stat_result:
+        """Opens the file, also when another one has taken its place. Raises OSError and PerfMapError."""
         if self._file >= 0:
             ours = os.fstat(self._file)
             try:
@@ -97,26 +107,38 @@ class PerfMap:
             except OSError:  # the process has ended, or removed it: its last lines can still be read
                 there = ours
             if os.path.samestat(there, ours) and ours.st_size >= self._offset:
-                return ours.st_size
+                return ours
             self._let_go()
         inner_pid, user = _identity(self._process)
         self._path = self._path or f"/tmp/perf-{inner_pid}.map"
         # A user may mount files of root's there.
         self._file = open_in_root(self._root, self._path, lambda found: found.st_uid == user, follow=False)
-        return os.fstat(self._file).st_size
+        status = os.fstat(self._file)
+        if status.st_size and status.st_mtime_ns < _began_unix_ns(self._process, self._began_monotonic_ns):
+            lines = self._reader.lines(self._file, Part(status.st_size, 0, 0, None))  # only the checksum
+            if lines is None:
+                self._let_go()
+                raise OSError("the perf map cannot be read")
+            self._offset, self._checksum = status.st_size, lines.checksum
+            self._exhausted = status.st_size, status.st_mtime_ns
+        return status
 
-    def _read(self, size: int) -> bool:
+    def _read(self, size: int, written_ns: int) -> bool:
         """Adds the next lines; whether there are more. Raises OSError and PerfMapError."""
         most = min(STEP_BYTES, MAX_BYTES - self._offset)
-        if most <= 0 or size <= self._offset or size == self._exhausted:  # files of the kernel's have no size
+        if most <= 0 or not size or (size, written_ns) == self._exhausted:  # files of the kernel's have no size
             return False
-        lines = self._reader.lines(self._file, Part(self._offset, most, STEP_LINES))
+        lines = self._reader.lines(self._file, Part(self._offset, most, STEP_LINES, self._checksum))
         if lines is None:
             return False
+        if lines.checksum is None:
+            self._forget()
+            return self._read(size, written_ns)
         self._add(areas.paint(lines.start, lines.start + lines.size, lines.offset + np.uint32(self._offset)))
         self._offset += lines.used
+        self._checksum = lines.checksum
         if not lines.more:
-            self._exhausted = size
+            self._exhausted = size, written_ns
         return lines.more
 
     def _add(self, new: Areas) -> None:
@@ -153,12 +175,13 @@ class PerfMaps:
         self._maps: OrderedDict[int, PerfMap] = OrderedDict()
         self._forgotten: deque[int] = deque()
 
-    def of(self, pid: int) -> PerfMap:
-        """The map of a process, which is now the one asked about last."""
+    def of(self, pid: int, began_monotonic_ns: int = 0) -> PerfMap:
+        """The map of a process, which is now the one asked about last. `began_monotonic_ns`: when it executed its
+        program, if that is known."""
         self.expire()
         perf_map = self._maps.pop(pid, None)
         if perf_map is None:  # one without areas is false
-            perf_map = PerfMap(pid, self._reader, self._root)
+            perf_map = PerfMap(pid, self._reader, self._root, began_monotonic_ns)
         self._maps[pid] = perf_map
         while len(self._maps) > 1 and (
             len(self._maps) > MAX_OPEN or sum(len(perf_map) for perf_map in self._maps.values()) > MAX_TOTAL
@@ -198,3 +221,15 @@ def _identity(process: str) -> tuple[str, int]:
     with open(f"{process}/status", encoding="utf-8", errors="replace") as status:
         last = {line.partition(":")[0]: line.split()[-1] for line in status if line.startswith(("NSpid:", "Uid:"))}
     return last.get("NSpid", process.rpartition("/")[2]), int(last.get("Uid", -1))
+
+
+def _began_unix_ns(process: str, executed_monotonic_ns: int) -> int:
+    """When a process, or the program that it executed later, began, or a little before: the clock of files lags by up
+    to a tick. 0 where nobody knows."""
+    try:
+        with open(f"{process}/stat", "rb") as stat:
+            ticks = int(stat.read().rpartition(b")")[2].split()[22 - 3])
+    except (OSError, ValueError, IndexError):
+        return 0
+    began_monotonic_ns = max(start_monotonic_ns(ticks), executed_monotonic_ns)
+    return time.time_ns() - time.monotonic_ns() + began_monotonic_ns - _TICK_NS

@@ -6,6 +6,7 @@ hexadecimal.
 
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from collector.processes.jit_name import Name, parse_name
 
 MAX_LINE = 1100
+_CHECKED = 4096  # bytes
 _PADDING = b"\n" * 64
 _HEX = np.full(256, 255, np.uint8)
 _HEX[[ord(c) for c in "0123456789abcdefABCDEF"]] = [*range(16), *range(10, 16)]
@@ -29,27 +31,38 @@ class Lines(NamedTuple):
     start: np.ndarray  # uint64 (n,)
     size: np.ndarray  # uint64 (n,)
     offset: np.ndarray  # uint32 (n,): of each line in the part
+    checksum: int | None  # of the file up to what was read; None: what is before the part is no longer what it was
 
 
-def read_lines(file: int, offset: int, most_bytes: int, most_lines: int) -> Lines:
-    """Reads the lines from an offset on. Raises OSError."""
+def read_lines(file: int, offset: int, most_bytes: int, most_lines: int, checksum: int | None) -> Lines:
+    """Reads the lines from an offset on, if the file up to there has that checksum (None: any). Raises OSError."""
+    if checksum is not None and checksum != _checksum(file, offset):
+        nothing = np.empty(0, np.uint64)
+        return Lines(0, False, nothing, nothing, nothing.astype(np.uint32), None)
     data = os.pread(file, most_bytes, offset)
     all_ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     ends = all_ends[:most_lines]
     if not len(ends):
         used = len(data) if len(data) > 2 * MAX_LINE else 0  # no line of ours is that long
         nothing = np.empty(0, np.uint64)
-        return Lines(used, used == most_bytes, nothing, nothing, nothing.astype(np.uint32))
+        read = _checksum(file, offset + used)
+        return Lines(used, used == most_bytes > 0, nothing, nothing, nothing.astype(np.uint32), read)
     used = int(ends[-1]) + 1
     start, size, begin = _parse(data[:used], ends)
     more = len(all_ends) > most_lines or len(data) == most_bytes
-    return Lines(used, more, start, size, begin.astype(np.uint32))
+    return Lines(used, more, start, size, begin.astype(np.uint32), _checksum(file, offset + used))
 
 
 def read_names(file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
     """Returns the name in the line at each offset; None where it says nothing (any more) of that address. Raises
     OSError."""
     return [_name(file, offset, address) for offset, address in zip(offsets, addresses, strict=True)]
+
+
+def _checksum(file: int, end: int) -> int:
+    """Of the first and the last bytes of what is before `end`."""
+    length = min(end, _CHECKED)
+    return zlib.crc32(os.pread(file, length, end - length), zlib.crc32(os.pread(file, length, 0)))
 
 
 def _name(file: int, offset: int, address: int) -> Name | None:

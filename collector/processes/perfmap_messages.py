@@ -19,8 +19,9 @@ MAX_NAMES = 512
 """Of one job."""
 
 _LINES, _NAMES = b"l", b"n"
-_PART = struct.Struct("<QII")  # offset, most bytes, most lines
-_HEAD = struct.Struct("<QII")  # bytes used, whether there is more, lines
+_PART = struct.Struct("<QIIq")  # offset, most bytes, most lines, checksum
+_HEAD = struct.Struct("<QIIq")  # bytes used, whether there is more, lines, checksum
+_NO_CHECKSUM = -1
 _LINE_BYTES = 8 + 8 + 4
 _MAX_NAME_BYTES = 3 * MAX_LINE + 64
 """The character that replaces a byte that is not UTF-8 takes three bytes."""
@@ -38,15 +39,16 @@ class Part(NamedTuple):
     offset: int
     most_bytes: int
     most_lines: int
+    checksum: int | None = 0  # of what is before the part; None: whatever is there
 
     def encode(self) -> bytes:
-        return _LINES + _PART.pack(*self)
+        return _LINES + _PART.pack(*self[:3], _NO_CHECKSUM if self.checksum is None else self.checksum)
 
     def decode_answer(self, data: bytes) -> Lines:
         """Raises AnswerError."""
         if len(data) < _HEAD.size:
             raise AnswerError("it has no head")
-        used, more, count = _HEAD.unpack_from(data)
+        used, more, count, checksum = _HEAD.unpack_from(data)
         if used > self.most_bytes or count > self.most_lines or len(data) != _HEAD.size + count * _LINE_BYTES:
             raise AnswerError("it has more than what was asked for")
         start = np.frombuffer(data, "<u8", count, _HEAD.size)
@@ -54,7 +56,9 @@ class Part(NamedTuple):
         offset = np.frombuffer(data, "<u4", count, _HEAD.size + 16 * count)
         if not ((size > 0) & (size < 1 << 32) & (start < (1 << 64) - (1 << 32)) & (offset < used)).all():
             raise AnswerError("an area or a line is out of range")
-        return Lines(used, bool(more), start, size, offset)
+        if not (0 <= checksum < 1 << 32 or (checksum == _NO_CHECKSUM and not used and self.offset)):
+            raise AnswerError("the checksum is out of range")
+        return Lines(used, bool(more), start, size, offset, None if checksum == _NO_CHECKSUM else checksum)
 
 
 class Wanted(NamedTuple):
@@ -81,14 +85,16 @@ class Wanted(NamedTuple):
 def decode_job(job: bytes) -> Part | Wanted:
     """Reads a job of the collector's."""
     if job[:1] == _LINES:
-        return Part(*_PART.unpack(job[1:]))
+        offset, most_bytes, most_lines, checksum = _PART.unpack(job[1:])
+        return Part(offset, most_bytes, most_lines, None if checksum == _NO_CHECKSUM else checksum)
     count = (len(job) - 1) // 12
     offsets, addresses = np.frombuffer(job, "<u4", count, 1), np.frombuffer(job, "<u8", count, 1 + 4 * count)
     return Wanted(offsets.tolist(), addresses.tolist())
 
 
 def encode_lines(lines: Lines) -> bytes:
-    head = _HEAD.pack(lines.used, lines.more, len(lines.start))
+    checksum = _NO_CHECKSUM if lines.checksum is None else lines.checksum
+    head = _HEAD.pack(lines.used, lines.more, len(lines.start), checksum)
     columns = lines.start.astype("<u8"), lines.size.astype("<u8"), lines.offset.astype("<u4")
     return head + b"".join(column.tobytes() for column in columns)
 

@@ -101,3 +101,9 @@ def start_ticks(monotonic_ns: int) -> int:
     """The `Process.start_ticks` of a process that began at that time of CLOCK_MONOTONIC, give or take one."""
     asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return (monotonic_ns + asleep_ns) * TICKS // 1_000_000_000
+
+
+def start_monotonic_ns(ticks: int) -> int:
+    """The time of CLOCK_MONOTONIC at which a process with these `Process.start_ticks` began, or up to a tick before."""
+    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return max(0, ticks * 1_000_000_000 // TICKS - asleep_ns)

@@ -4,10 +4,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from collector.processes.address_spaces import AddressSpace
+import numpy as np
+
 from collector.processes.known_process import KnownProcess
 from collector.processes.listener import ProcessListener
-from collector.processes.mapped_ranges import MappedRange, MappedRangeReader, put
+from collector.processes.mapped_history import MappedHistory
+from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
 from collector.processes.pending_records import PendingRecords
 from collector.processes.perfmap import PerfMaps
 from collector.processes.process import Process, exists, start_ticks, user_of
@@ -17,7 +19,9 @@ MAX_PROCESSES = 8192
 MAX_RANGES = 48_000
 """Of all processes: what fits into the kernel's map of mappings, with room for what comes between two windows."""
 
-MAX_SPACES = 4  # of one process: what it executed one after the other
+MAX_EARLIER = 32_768
+"""Ranges of all processes that others took the place of."""
+
 _MAX_ANCESTORS = 50  # whose records are decoded for one process
 _NEVER = -1
 
@@ -36,6 +40,7 @@ class ProcessTable:
         self._known: dict[int, KnownProcess] = {}
         self._pending = PendingRecords()
         self._lost_monotonic_ns = 0
+        self._earlier = 0  # at least as many as the earlier ranges of all processes
 
     def __len__(self) -> int:
         return len(self._known)
@@ -66,6 +71,7 @@ class ProcessTable:
         for pid in pids:
             self.forget(pid)
         pids += self._make_room()
+        self._forget_earlier(time.monotonic_ns() - int(keep_s * 1e9))
         self._drop_records(time.monotonic_ns() - int(keep_s * 1e9))
         return pids
 
@@ -91,6 +97,23 @@ class ProcessTable:
             self.forget(known.process.pid)
         return forgotten
 
+    def _forget_earlier(self, until_monotonic_ns: int = 0) -> None:
+        """Forgets what was replaced before a time; where there is too much, of the user who has most, the older half
+        of it."""
+        for known in self._known.values():
+            known.history.forget(until_monotonic_ns)
+        while (left := sum(len(known.history) for known in self._known.values())) > MAX_EARLIER * 7 // 8:
+            of_user: defaultdict[int | None, list[MappedHistory]] = defaultdict(list)
+            for known in self._known.values():
+                if len(known.history):
+                    known.user = user_of(known.process.pid) if known.user is None else known.user
+                    of_user[known.user].append(known.history)
+            most = max(of_user.values(), key=lambda histories: sum(map(len, histories)))
+            median = np.median(np.concatenate([history.changes() for history in most]))
+            for history in most:
+                history.forget(int(median) + 1)
+        self._earlier = left
+
     def apply(self, records: Records, eager: bool) -> None:
         """Takes the kernel's records. Decodes them at once if `eager`, and always those of processes that listeners
         have heard of; else when `decode_pending` is called."""
@@ -108,19 +131,16 @@ class ProcessTable:
         if pid not in self._pending:
             return
         known = self._known.get(pid)
-        ranges: list[MappedRange] | None = None  # of its newest address space, being changed
+        before = len(known.history) if known is not None else 0
         learned = False
         for event in self._pending.take(pid, until_monotonic_ns):
             if known is not None and event.time_monotonic_ns <= known.as_of_monotonic_ns:
                 continue
             self._notify_event(pid, event)
             if isinstance(event, Mapped):
-                if known is not None and known.spaces:
-                    ranges = list(known.spaces[0].ranges) if ranges is None else ranges
-                    learned |= put(ranges, self._reader.mapped(pid, event))
+                if known is not None and known.history.known:
+                    learned |= known.history.put(self._reader.mapped(pid, event), event.time_monotonic_ns)
                 continue
-            _keep_ranges(known, ranges)
-            ranges = None
             if isinstance(event, Exited):
                 learned = False
                 if known is not None and not known.ended:
@@ -132,19 +152,18 @@ class ProcessTable:
             else:
                 known = self._fork(pid, known, event, ancestors)
             learned = bool(known.ranges)
-        _keep_ranges(known, ranges)
+        self._earlier += max(0, len(known.history) - before) if known is not None else 0
+        if self._earlier > MAX_EARLIER:
+            self._forget_earlier()
         if known is not None and learned and not known.ended:
             self.notify(known)
 
-    def spaces_at(self, pid: int, monotonic_ns: int, ancestors: int = 0) -> tuple[AddressSpace, ...]:
-        """What a process had mapped at a time; () where that is not known."""
+    def ranges_at(self, pid: int, monotonic_ns: int, ancestors: int = 0) -> tuple[MappedRange, ...] | None:
+        """What a process had mapped at a time; None where that is not known."""
         if ancestors < _MAX_ANCESTORS:
             self.decode_pending(pid, monotonic_ns, ancestors + 1)
         known = self._known.get(pid)
-        if known is None:
-            return ()
-        space = next((space for space in known.spaces if space.since_monotonic_ns <= monotonic_ns), None)
-        return () if space is None else (AddressSpace(monotonic_ns, space.ranges),)
+        return known.history.at(monotonic_ns) if known else None
 
     def is_stale(self, known: KnownProcess) -> bool:
         """Whether events of the process may have been lost."""
@@ -160,14 +179,14 @@ class ProcessTable:
         """The process executes a program."""
         now, monotonic_ns = time.monotonic(), event.time_monotonic_ns
         if known is None:
-            process = _from_event(pid, monotonic_ns)
-            spaces = (AddressSpace(monotonic_ns, ()),)
-            known = KnownProcess(process, spaces, now, now, as_of_monotonic_ns=monotonic_ns, from_events=True)
+            process, history = _from_event(pid, monotonic_ns), MappedHistory()
+            history.begin(monotonic_ns)
+            known = KnownProcess(process, history, now, now, as_of_monotonic_ns=monotonic_ns, from_events=True)
             return self.add(pid, known)
         known.process = known.process._replace(program=(monotonic_ns, 0, 0))
         known.from_events, known.ended = True, False
         self._perf_maps.forget(pid)
-        known.spaces = (AddressSpace(monotonic_ns, ()), *known.spaces)[:MAX_SPACES]
+        known.history.begin(monotonic_ns)
         known.as_of_monotonic_ns = monotonic_ns
         known.read_soon()
         return known
@@ -176,13 +195,16 @@ class ProcessTable:
         """The process is new, and has what its parent has mapped."""
         now, monotonic_ns = time.monotonic(), event.time_monotonic_ns
         process = _from_event(pid, monotonic_ns)
+        history = MappedHistory()
         if known is not None:
             self.forget(pid)
-        spaces = self.spaces_at(event.parent, monotonic_ns, ancestors)
+            history = known.history
+            history.begin(monotonic_ns, another_process=True)
+        history.adopt(self.ranges_at(event.parent, monotonic_ns, ancestors))
         parent = self._known.get(event.parent)
         forked = KnownProcess(
             process,
-            spaces,
+            history,
             now,
             now,
             as_of_monotonic_ns=_NEVER if parent is not None and self.is_stale(parent) else monotonic_ns,
@@ -218,9 +240,3 @@ def _is_gone(known: KnownProcess, now: float, again_s: float) -> bool:
 def _from_event(pid: int, monotonic_ns: int) -> Process:
     """A process that began, or executed its program, at that time."""
     return Process(pid, start_ticks(monotonic_ns), (monotonic_ns, 0, 0), False)
-
-
-def _keep_ranges(known: KnownProcess | None, ranges: list[MappedRange] | None) -> None:
-    """Puts changed rows into the newest address space."""
-    if known is not None and ranges is not None:
-        known.spaces = (AddressSpace(known.spaces[0].since_monotonic_ns, tuple(ranges)), *known.spaces[1:])

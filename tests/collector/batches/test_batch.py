@@ -29,7 +29,7 @@ class Processes(Mappings):
     def __init__(self) -> None:
         super().__init__(FileCache())
 
-    def locate(self, pid: int, addresses: np.ndarray) -> Located:
+    def locate(self, pid: int, addresses: np.ndarray, times_monotonic_ns: np.ndarray | None = None) -> Located:
         base = np.uint64(BASE + (pid << 32))
         in_library = (addresses >= base) & (addresses < base + np.uint64(1 << 32))
         name = np.where(addresses < 100, addresses, np.uint64(0)).astype(np.int64)
@@ -173,7 +173,7 @@ def window(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -
         series=np.array([o[3] for o in observed], np.int64),
         pid=samples.pid,
         tid=samples.tid,
-        stack=stacks.row[samples.stack],
+        stack=stacks.row,
         context=samples.context.astype(np.int64),
         stacks=stacks,
         labels=[(("service", f"s{i}"),) for i in range(3)],
@@ -237,7 +237,7 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
     known = [
         (1 + i % 4, (), tuple((1 << 40 | int(a)) for a in rng.integers(1000, 1 << 20, 35)), 0) for i in range(3000)
     ]
-    samples = to_samples(known, [])
+    samples = to_samples(known, [(row, 0, 1, 0, 0) for row in range(3000)])
     rows = rng.integers(0, 3000, count)
     started = time.thread_time()
     stacks = locate(samples, Processes(), NoKernel())

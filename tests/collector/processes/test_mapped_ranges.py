@@ -17,7 +17,7 @@ def mapped_range(start: int, end: int, number: int) -> MappedRange:
         return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", "[anon]"), "", True, None)
     path = f"/lib/{number}.so"
     file = MappedFile(Mapping.FILE, f"gnu:{number:02x}", path)
-    return MappedRange(start, end, -start, file, file.build_id, False, MapsEntry(1, start, end, 0, 0, path))
+    return MappedRange(start, end, -start % 2**64, file, file.build_id, False, MapsEntry(1, start, end, 0, 0, path))
 
 
 @given(st.lists(mapping, max_size=12))

@@ -3,6 +3,7 @@
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from collector.processes import perfmap, perfmap_lines
 from collector.processes.jit_name import parse_name
 from collector.processes.perfmap import Name, PerfMap, PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
+from collector.processes.process import start_ticks
 from tests.cpu_limit import cpu_limit
 from tests.open_files import open_files
 from tests.waiting import PATIENCE_S
@@ -233,12 +235,71 @@ def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(
     map_file.write_text("1000 10 one\n2000 10 two\n3000 10 three\n")
     of = PerfMap(PID, reader, str(tmp_path))
     of.refresh()
-    map_file.write_text("9000 10 one\n2000 10 two\n4000 10 three\n")  # the same size: not noticed
+    map_file.write_text("9000 10 one\n2000 10 two\n4000 10 three\n")  # it was not read again
     rows, distinct_names = of.lookup(np.array([0x1000, 0x2000, 0x3000], np.uint64))
     assert rows.tolist() == [-1, 0, -1]
     assert distinct_names == [Name("two", "")]
     map_file.write_text("1000 10 other\n")
     assert names(of, 0x1000, 0x2000) == [Name("other", ""), None]
+
+
+@pytest.mark.parametrize("again", ["9000 10 one\n2000 10 two\n", "1000 10 one\n2000 10 tWo\n", "2" * 9000 + "\n"])
+def test_a_map_that_was_written_anew_in_place_is_read_anew(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path, again: str
+) -> None:
+    map_file.write_text("1000 10 one\n2000 10 two\n")
+    of = PerfMap(PID, reader, str(tmp_path))
+    assert names(of, 0x1000, 0x2000) == [Name("one", ""), Name("two", "")]
+    with open(map_file, "r+") as file:  # never shorter than it was
+        file.write(again + "3000 10 three\n")
+    os.utime(map_file, ns=(0, time.time_ns() + 10**9))
+    anew = names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x2000, 0x3000, 0x9000)
+    assert names(of, 0x1000, 0x2000, 0x3000, 0x9000) == anew
+    assert anew[2] == Name("three", "")
+
+
+def test_a_large_map_that_was_written_anew_with_the_same_beginning_is_read_anew(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
+    lines = [f"{0x10000 + 16 * i:x} 10 function {i}\n" for i in range(5000)]
+    map_file.write_text("".join(lines))
+    of = PerfMap(PID, reader, str(tmp_path))
+    assert names(of, 0x10000, 0x10000 + 16 * 2000) == [Name("function 0", ""), Name("function 2000", "")]
+    lines.insert(1000, "90000 10 new\n")
+    map_file.write_text("".join(lines))
+    os.utime(map_file, ns=(0, time.time_ns() + 10**9))
+    assert names(of, 0x90000, 0x10000 + 16 * 2000) == [Name("new", ""), Name("function 2000", "")]
+
+
+def began(process: Path, monotonic_ns: int) -> None:
+    """In /proc/PID/stat."""
+    ticks = start_ticks(monotonic_ns)
+    (process / "stat").write_text(f"{PID} (a ) b) S {' '.join(['0'] * 18)} {ticks} 0\n")
+
+
+@pytest.mark.parametrize("executed", [False, True])
+def test_what_an_earlier_process_left_names_nothing(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path, executed: bool
+) -> None:
+    now, now_monotonic_ns = time.time_ns(), time.monotonic_ns()
+    began(tmp_path / str(PID), now_monotonic_ns - (20 if executed else 5) * 10**9)
+    map_file.write_text("1000 10 earlier\n2000 10 other\n")
+    os.utime(map_file, ns=(0, now - 6 * 10**9))
+    of = PerfMap(PID, reader, str(tmp_path), now_monotonic_ns - 5 * 10**9 if executed else 0)
+    assert names(of, 0x1000) == [None]
+    with open(map_file, "a") as file:
+        file.write("1008 10 ours\n")
+    assert names(of, 0x1000, 0x1008, 0x2000) == [None, Name("ours", ""), None]
+    with open(map_file, "r+") as file:
+        file.write("3000 10 written anew and longer than what was there before\n" * 2)
+    os.utime(map_file, ns=(0, now + 10**9))
+    assert names(of, 0x3000, 0x2000) == [Name("written anew and longer than what was there before", ""), None]
+
+
+def test_what_was_written_since_the_process_began_counts(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
+    began(tmp_path / str(PID), time.monotonic_ns())
+    map_file.write_text("1000 10 ours\n")
+    assert names(PerfMap(PID, reader, str(tmp_path), time.monotonic_ns()), 0x1000) == [Name("ours", "")]
 
 
 def test_names_remain_when_the_process_and_its_map_are_gone(

@@ -1,0 +1,98 @@
+"""Code that takes turns at the same addresses: each sample counts for what was there at its time."""
+
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from icestream.packed import column
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from icestream.v1.common_pb2 import Mapping
+from icestream.v1.raw_pb2 import RawBatch
+from tests.collector.test_agent import PROGRAMS, batches, collecting
+from tests.pipeline.reading import follow
+
+pytestmark = pytest.mark.ebpf
+SOURCE = PROGRAMS / "turns.c"
+RUN_S, WINDOW_S, READ_S = 12, 3, 5
+
+
+@pytest.fixture
+def reader(in_process_broker: KafkaSettings) -> Iterator[Consumer]:
+    reading = follow(in_process_broker, RAW)
+    yield reading
+    reading.close()
+
+
+def build(folder: Path, *flags: str) -> tuple[Path, Path]:
+    """Two files with the same code at the same addresses."""
+    paths = folder / "first", folder / "second"
+    for path in paths:
+        name = f"-Wl,--build-id=0x{path.name.encode().hex()}"
+        subprocess.run(["gcc", "-O1", *flags, SOURCE, name, "-o", path, "-ldl"], check=True)
+    return paths
+
+
+def samples(batch: RawBatch, pid: int) -> Iterator[tuple[str, str, str]]:
+    """The innermost file, service and thread name of each sample of a process."""
+    labels = [{label.name: label.value for label in series.labels} for series in batch.series]
+    depth = column(batch, "stack_depth").tolist()
+    frames = column(batch, "stack_frames").tolist()
+    mapping = column(batch, "location_mapping").tolist()
+    ends = [sum(depth[: i + 1]) for i in range(len(depth))]
+    columns = (column(batch, f"sample_{name}").tolist() for name in ("pid", "series", "stack"))
+    for of, series, stack in zip(*columns, strict=True):
+        if of == pid:
+            used = [batch.mappings[mapping[frame]] for frame in frames[ends[stack] - depth[stack] : ends[stack]]]
+            file = next((each.file for each in used if each.kind != Mapping.KERNEL), "[kernel]")
+            yield os.path.basename(file), labels[series].get("service", ""), labels[series].get("thread_name", "")
+
+
+def seen(broker: KafkaSettings, reader: Consumer, folder: Path, *command: str | Path) -> Counter[tuple[str, str, str]]:
+    """Of a program that the collector sees from its start on."""
+    with collecting(broker, folder, "--interval", str(WINDOW_S), "--frequency", "499", "--cpu-budget", "0"):
+        with subprocess.Popen(command, env={**os.environ, "OTEL_SERVICE_NAME": "first"}) as process:
+            time.sleep(RUN_S)
+            process.kill()
+        time.sleep(WINDOW_S)
+    found: Counter[tuple[str, str, str]] = Counter()
+    for batch in batches(reader, READ_S):
+        found.update(samples(batch, process.pid))
+    return found
+
+
+def share(found: Counter[tuple[str, str, str]], field: int) -> float:
+    """Of the first of the two, in all samples; nearly all are of one of the two."""
+    by = Counter[str]()
+    for fields, count in found.items():
+        by[fields[field]] += count
+    assert by.total() > 300
+    assert by["first"] + by["second"] > 0.95 * by.total()
+    return by["first"] / by.total()
+
+
+def test_libraries_that_take_turns_at_one_address_have_their_own_samples(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+) -> None:
+    libraries = build(tmp_path, "-shared", "-fPIC", "-DLIBRARY")
+    program = tmp_path / "turns"
+    subprocess.run(["gcc", "-O1", SOURCE, "-o", program, "-ldl"], check=True)
+    found = seen(in_process_broker, reader, tmp_path, program, "libraries", "60", *libraries)
+    named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
+    assert named.total() > 0.9 * found.total()
+    assert 0.19 < share(named, 0) < 0.31
+
+
+def test_programs_that_execute_each_other_have_their_own_samples(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+) -> None:
+    first, second = build(tmp_path, "-no-pie", "-fno-pie")
+    found = seen(in_process_broker, reader, tmp_path, first, "programs", "200", first, second)
+    named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
+    assert 0.19 < share(named, 0) < 0.31
