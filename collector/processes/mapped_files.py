@@ -14,7 +14,6 @@ import dataclasses
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,10 +29,13 @@ from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
 from collector.processes.regular_file import hold, open_in_root, open_regular, reopen
 from icestream import unnamed
+from icestream.byte_cache import ByteCache
 from icestream.v1.common_pb2 import Mapping
 
-MAX_FILES = 8192
+MAX_KNOWN_BYTES, MAX_REPORTED_BYTES, MAX_NOTED_BYTES = 16 << 20, 12 << 20, 4 << 20
+"""Of a FileCache: some 5,000 files that are as most are."""
 MAX_COPIES = 16  # of files with one build ID
+_IDENTITY_BYTES, _SEGMENT_BYTES = 500, 350
 _LONGER = 5
 """So many times as long, a file may be read that keeps no other one from being identified."""
 T = TypeVar("T")
@@ -88,6 +90,19 @@ class Identity:
         )
 
 
+class _Known(NamedTuple):
+    identity: Identity | None  # None: no ELF file
+
+    @property
+    def bytes(self) -> int:
+        return _IDENTITY_BYTES + (len(self.identity.elf.segments) * _SEGMENT_BYTES if self.identity is not None else 0)
+
+
+class _Noted(NamedTuple):
+    when: float  # by time.monotonic
+    entry: MapsEntry  # the last one
+
+
 class _Reported(NamedTuple):
     """A file that the kernel reported with its build ID."""
 
@@ -120,10 +135,13 @@ class FileCache:
         """`give_up_s`: how long it waits for the file system of a file."""
         self._listeners: list[FileListener] = []
         self._lock = threading.RLock()
-        self._known: dict[tuple[int, ...], Identity | None] = {}
-        self._reported: OrderedDict[bytes, list[_Reported]] = OrderedDict()  # by build ID
-        self._noted: dict[str, float] = {}  # when each file (by its key) was noted, oldest first
-        self._entries: dict[str, MapsEntry] = {}  # the last of each file
+        self._known: ByteCache[tuple[int, ...], _Known] = ByteCache(MAX_KNOWN_BYTES, lambda _, known: known.bytes)
+        self._reported: ByteCache[bytes, tuple[_Reported, ...]] = ByteCache(  # by build ID
+            MAX_REPORTED_BYTES, lambda _, files: sum(len(file.path) + _Known(file.identity).bytes for file in files)
+        )
+        self._noted: ByteCache[str, _Noted] = ByteCache(  # by the key of each file
+            MAX_NOTED_BYTES, lambda key, noted: len(key) + len(noted.entry.path)
+        )
         self._held = HeldFiles()
         self._patience = _Patience(give_up_s)
         self._more_patience = _Patience(_LONGER * give_up_s, beside=self._patience)
@@ -151,17 +169,12 @@ class FileCache:
         if identity is None or not identity.build_id:
             return identity
         now, key = time.monotonic(), identity.key
-        if now - self._noted.get(key, float("-inf")) < 1:
+        noted = self._noted.get(key)
+        if noted is not None and now - noted.when < 1:
             return identity
         if not entry.inode:
             entry = entry._replace(device=identity.device, inode=identity.inode)
-        with self._lock:
-            self._noted.pop(key, None)
-            self._noted[key] = now
-            self._entries[key] = entry
-            if len(self._noted) > MAX_FILES:
-                oldest = next(iter(self._noted))
-                del self._noted[oldest], self._entries[oldest]
+        self._noted.put(key, _Noted(now, entry))
         for listener in self._listeners:
             listener.note(identity.build_id, identity.owner, entry)
         if not self._held.touch(key, entry.pid):
@@ -186,8 +199,8 @@ class FileCache:
         held = self._held.open(key)
         if held is not None:
             return held
-        entry = self._entries.get(key)  # without the lock: whoever has it may wait for the thread that runs this
-        return None if entry is None else _hold_patiently(self._more_patience, entry, key)
+        noted = self._noted.get(key)  # without our lock: whoever has it may wait for the thread that runs this
+        return None if noted is None else _hold_patiently(self._more_patience, noted.entry, key)
 
     def patiently(self, key: str, work: Callable[[], T], longer: bool = False) -> T:
         """Returns what `work` returns, which opens the file with that key and reads it. Raises TimeoutError if its file
@@ -217,8 +230,8 @@ class FileCache:
 
     def _where(self, key: str) -> tuple[int, str]:
         """A process that has the file with that key mapped, and its path there."""
-        entry = self._entries.get(key)
-        return (0, key) if entry is None else (entry.pid, entry.path)
+        noted = self._noted.get(key)
+        return (0, key) if noted is None else (noted.entry.pid, noted.entry.path)
 
     def _hold(self, entry: MapsEntry, key: str) -> None:
         descriptor = _hold_patiently(self._patience, entry, key)
@@ -226,7 +239,7 @@ class FileCache:
             self._held.keep(key, descriptor, entry.pid)
 
     def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
-        known = self._reported.get(reported, [])
+        known = self._reported.get(reported) or ()
         own = [one for one in known if one.user == user or one.identity.owner == ROOT]
         length = entry.end - entry.start
         fitting = [one for one in own if one.identity.mapped_at(offset, length)]
@@ -236,7 +249,7 @@ class FileCache:
         try:
             identity = self._identify(entry, reported)
         except OSError:
-            others = known if user is None else []  # it has ended, so that only its samples are named by them
+            others = known if user is None else ()  # it has ended, so that only its samples are named by them
             elsewhere = {one.identity.elf.vaddr(offset): one.identity for one in fitting or own or others}
             if len(elsewhere) != 1:  # not known, or copies that differ
                 raise
@@ -249,10 +262,7 @@ class FileCache:
         held, key, identity = self._patience.run(
             entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
         )
-        if key not in self._known:
-            while len(self._known) >= MAX_FILES:
-                del self._known[next(iter(self._known))]
-            self._known[key] = identity
+        self._known.put(key, _Known(identity))
         if identity is not None and identity.build_id and not self._held.touch(identity.key, entry.pid):
             self._held.keep(identity.key, held, entry.pid)
         else:
@@ -266,21 +276,16 @@ class FileCache:
         try:
             status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            try:
-                identity = self._known[key]
-            except KeyError:
-                identity = _read(descriptor, status)
+            known = self._known.get(key)
+            identity = _read(descriptor, status) if known is None else known.identity
             return hold(descriptor), key, identity
         finally:
             os.close(descriptor)
 
     def _learn(self, reported: bytes, file: _Reported) -> None:
-        known = self._reported.setdefault(reported, [])
+        known = self._reported.get(reported) or ()
         if file not in known:
-            known.append(file)
-            del known[:-MAX_COPIES]
-        if len(self._reported) > MAX_FILES:
-            self._reported.popitem(last=False)
+            self._reported.put(reported, (*known, file)[-MAX_COPIES:])
 
 
 def vdso_bytes() -> bytes:

@@ -8,8 +8,8 @@ hang. The threads are daemons, because the end of the process must not wait for 
 none.
 
 A file may also take long because of what is in it. Then the thread takes CPU time, which says nothing about the mount:
-that file is left alone, and counts as a hang of its user, too. A thread that neither waits in the kernel nor has had
-CPU time is on a busy host, and is waited for.
+that file is left alone, and counts as a hang of its user, too. A thread that does neither, but
+goes on slowly, is on a busy host, and is waited for.
 """
 
 import logging
@@ -37,6 +37,8 @@ MOST_HANGS = 3
 REFUSED_S = 600.0
 HEAVY_S = 0.5
 """Of CPU time that one file may take; others take some milliseconds."""
+_LOOKS = 10
+"""So many of them find work that waits in the kernel: then it is given up, even if each read is answered, slowly."""
 _MOST_REMEMBERED = 1000  # users with hangs, and heavy files
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -91,13 +93,17 @@ class _Work(Generic[T]):
             return (self._took_s if thread is None else seconds_of(thread) - self._begun_s) > self._heavy_s
         return False
 
-    def waits_in_kernel(self) -> bool:
-        """Whether it waits for something else than CPU time, and than other threads of ours."""
-        task = f"/proc/self/task/{self._thread}"
+    def waits_at(self) -> float | None:
+        """The CPU time that it had when it began to wait in the kernel, for something else than other threads of ours;
+        None if it does not wait."""
+        thread = self._thread
+        if thread is None:
+            return None
+        task = f"/proc/self/task/{thread}"
         with suppress(OSError), open(f"{task}/stat", "rb") as stat, open(f"{task}/wchan", "rb") as wchan:
             state = stat.read().rpartition(b")")[2].split()[0]
-            return state in (b"S", b"D") and not wchan.read().startswith(b"futex")
-        return False
+            return seconds_of(thread) if state in (b"S", b"D") and not wchan.read().startswith(b"futex") else None
+        return None
 
 
 class Patience:
@@ -158,14 +164,14 @@ class Patience:
                 if doing.is_heavy():
                     self._heavy[file] = time.monotonic() + REFUSED_S
                     _forget_oldest(self._heavy)
-                    self._leave_behind(file, future, discard)
                     log.warning("%s takes more than %g s of CPU time to read: it is left alone", file, self.heavy_s)
+                    self._leave_behind(file, future, discard)
                     raise TimeoutError(f"{path}: it takes too much CPU time") from None
                 mount = self.blamed(pid, path)
                 if not _DISK.search(mount):
                     self._charge(_account_of(pid, user), mount)
-                self._leave_behind(mount, future, discard)
                 log.warning("%s does not answer for %g s: it is left alone until it does", mount, self._give_up_s)
+                self._leave_behind(mount, future, discard)
                 raise TimeoutError(f"{path}: {self.whose} does not answer") from None
             finally:
                 if doing.is_heavy():
@@ -178,14 +184,18 @@ class Patience:
 
     def _result(self, future: Future[T], doing: _Work[T]) -> T:
         """Raises _GaveUpError if there is none in time."""
+        timeout_s, waited_at, waits = self._give_up_s, None, 0
         while True:
             try:
-                return future.result(self._give_up_s)
+                return future.result(timeout_s)
             except TimeoutError:
                 if future.done():  # its own error, or it has just ended
                     return future.result()
-            if doing.is_heavy() or doing.waits_in_kernel():  # else it has had no CPU time
+            before, waited_at = waited_at, doing.waits_at()
+            waits += waited_at is not None
+            if doing.is_heavy() or (waited_at is not None and (waited_at == before or waits == _LOOKS)):
                 raise _GaveUpError
+            timeout_s = self._give_up_s / _LOOKS  # on a busy host it goes on
 
     def _charge(self, user: int, what: str) -> None:
         if user:  # not root, nor of a process that has ended

@@ -1,9 +1,11 @@
 """What a file of a stranger may cost its readers: entries, bytes and memory have bounds, whatever the file says."""
 
 import contextlib
+import os
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from collector.activity.go_labels import read_go
 from collector.activity.tls_symbol import read_file
 from collector.elf import dynamic, headers, identity, sections
 from collector.elf.error import ElfError
+from collector.processes import mapped_files
+from collector.processes.mapped_files import FileCache, MapsEntry
 from collector.python.layout import LayoutError
 from collector.python.symbols import find_interpreter
 from collector.unwind import cfi_fallback, code_file
@@ -83,6 +87,15 @@ def peak_mb(work: Callable[[], object]) -> float:
     try:
         work()
         return tracemalloc.get_traced_memory()[1] / MB
+    finally:
+        tracemalloc.stop()
+
+
+def retained_mb(work: Callable[[], object]) -> float:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[0] / MB
     finally:
         tracemalloc.stop()
 
@@ -220,3 +233,26 @@ def test_more_linkage_tables_than_linkers_write_are_not_read() -> None:
     file = Sparse(4 * MB, {0: header(1, 2 + count, 2 * MB, 1) + segment(LOAD, MB, MB), 0x1000: names, 2 * MB: named})
     cfi_fallback.linkage_tables(code_file.parse(file.read))
     assert MB < file.bytes < 20 * MB
+
+
+def test_what_is_remembered_of_files_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has as many segments as are read."""
+    for name in ("MAX_KNOWN_BYTES", "MAX_REPORTED_BYTES", "MAX_NOTED_BYTES"):
+        monkeypatch.setattr(mapped_files, name, MB)
+    files = FileCache()
+    loads = b"".join(segment(LOAD, MB + 4096 * number, 4096) for number in range(headers.MAX_SEGMENTS - 1))
+
+    def identify() -> None:
+        for number in range(200):
+            build_id = struct.pack("<20x") + struct.pack("<I", number)
+            note = struct.pack("<III4s", 4, len(build_id), 3, b"GNU") + build_id
+            path = tmp_path / f"{number}.so"
+            table = segment(NOTE, 64 + 56 * headers.MAX_SEGMENTS, len(note)) + loads
+            path.write_bytes(header(headers.MAX_SEGMENTS) + table + note)
+            entry = MapsEntry(os.getpid(), 0, 4096, 0, 0, str(path))
+            identity = files.identify_reported(entry, build_id, 0, os.getuid())
+            assert identity is not None
+            assert identity.build_id == f"gnu:{build_id.hex()}"
+
+    assert retained_mb(identify) < 4
+    files.close()

@@ -28,24 +28,18 @@ class Hanging:
     """Work that waits in the kernel until it is let go, as what reads a disk does."""
 
     def __init__(self) -> None:
-        self.let_go = threading.Event()
+        self._reader, self._writer = os.pipe()
         self.discarded: list[str] = []
 
-    def work(self) -> str:
-        begun = time.monotonic()
-        while not self.let_go.is_set():
-            assert time.monotonic() - begun < PATIENCE_S
-            time.sleep(QUICK_S / 10)
-        return "late"
-
-
-class Busy(Hanging):
-    """Work that takes CPU time until it is let go."""
+    def __del__(self) -> None:
+        os.close(self._reader)
 
     def work(self) -> str:
-        while not self.let_go.is_set():
-            assert time.thread_time() < PATIENCE_S
+        assert os.read(self._reader, 1) == b""
         return "late"
+
+    def let_go(self) -> None:
+        os.close(self._writer)
 
 
 @pytest.fixture
@@ -92,7 +86,7 @@ def test_a_mount_that_hangs_is_left_alone_until_it_answers_and_others_are_read(
         assert run(waiting, f"/usr/{number}") == f"read /usr/{number}"
     assert threading.active_count() <= threads + 1  # the one that reads the others
     assert hanging.discarded == []
-    hanging.let_go.set()
+    hanging.let_go()
     wait_until(lambda: hanging.discarded == ["late"])
     wait_until(lambda: not waiting._hanging)
     assert run(waiting, "/nfs/b") == "read /nfs/b"
@@ -101,12 +95,18 @@ def test_a_mount_that_hangs_is_left_alone_until_it_answers_and_others_are_read(
 def test_a_file_that_takes_much_cpu_time_is_left_alone_and_its_mount_is_not(
     waiting: Patience, caplog: pytest.LogCaptureFixture
 ) -> None:
-    busy = Busy()
+    enough, discarded = threading.Event(), list[str]()
+
+    def work() -> str:
+        while not enough.is_set():
+            assert time.thread_time() < PATIENCE_S
+        return "late"
+
     with pytest.raises(TimeoutError, match="/somewhere/file: it takes too much CPU time"):
-        waiting.run(ME, "/somewhere/file", busy.work, busy.discarded.append)
+        waiting.run(ME, "/somewhere/file", work, discarded.append)
     assert run(waiting, "/somewhere/other") == "read /somewhere/other"
-    busy.let_go.set()
-    wait_until(lambda: busy.discarded == ["late"])
+    enough.set()
+    wait_until(lambda: discarded == ["late"])
     with pytest.raises(TimeoutError, match="it took too much CPU time"):
         run(waiting)
     assert "does not answer" not in caplog.text
@@ -126,6 +126,20 @@ def test_a_user_whose_files_take_much_cpu_time_does_not_hold_up_the_others(
     assert waiting.run(3, "/home/more", lambda: "read", lambda late: None) == "read"
 
 
+def test_a_mount_that_answers_each_read_slowly_is_left_alone(waiting: Patience) -> None:
+    enough, discarded = threading.Event(), list[str]()
+
+    def work() -> str:
+        while not enough.wait(0):
+            time.sleep(QUICK_S / 20)
+        return "late"
+
+    with pytest.raises(TimeoutError, match="its file system does not answer"):
+        waiting.run(ME, "/somewhere/file", work, discarded.append)
+    enough.set()
+    wait_until(lambda: discarded == ["late"])
+
+
 def test_nothing_is_to_blame_where_the_host_is_busy(waiting: Patience) -> None:
     held = threading.Event()  # as the lock of Python's interpreter
     later = threading.Timer(5 * QUICK_S, held.set)
@@ -143,7 +157,7 @@ def test_no_more_threads_wait_than_a_bound(waiting: Patience, monkeypatch: pytes
     with pytest.raises(TimeoutError):
         run(waiting, "/usr/b")
     for hanging in (first, second):
-        hanging.let_go.set()
+        hanging.let_go()
     wait_until(lambda: not waiting._hanging)
     assert run(waiting, "/usr/b") == "read /usr/b"
 
@@ -277,7 +291,7 @@ def test_a_user_whose_mounts_hang_again_and_again_does_not_hold_up_the_others(
         path = f"/fuse/{number}"
         with pytest.raises(TimeoutError):
             waiting.run(2, path, lambda hanging=hanging: asked.append(1) or hanging.work(), hanging.discarded.append)
-        hanging.let_go.set()
+        hanging.let_go()
         wait_until(lambda: not waiting._hanging)
     assert len(asked) == patience.MOST_HANGS
     assert waiting.run(3, "/usr/a", lambda: "read", lambda late: None) == "read"
@@ -297,7 +311,7 @@ def test_a_user_whose_mounts_hang_for_ever_does_not_hold_up_the_others_ever(
         with pytest.raises(TimeoutError):
             waiting.run(2, f"/fuse/{number}", hanging.work, hanging.discarded.append)
     assert waiting.run(3, "/usr/a", lambda: "read", lambda late: None) == "read"
-    hanging.let_go.set()
+    hanging.let_go()
     wait_until(lambda: not waiting._hanging)
     assert waiting.run(2, "/home/a", lambda: "read", lambda late: None) == "read"
 
