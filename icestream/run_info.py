@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,9 @@ class RunInfo:
     def write(self, folder: Path) -> None:
         """Writes run.json into the data folder. Raises OSError."""
         text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
-        atomic_file.write(folder / _FILE, text.encode())
+        with atomic_file.replacing(folder / _FILE) as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever the umask: the user of the parts reads it
+            file.write(text.encode())
 
 
 def read_run_info(folder: Path) -> RunInfo | None:

@@ -11,12 +11,15 @@ Ctrl-C and SIGTERM end it within 10 seconds, or within 50 if profiles of the gat
 """
 
 import argparse
+import logging
 
 from icestream.cli import CommandError
 from icestream.stop import stop_event
 from standalone.settings import UpSettings
 from standalone.supervisor.local_pipeline import LocalPipeline, StartError
-from standalone.supervisor.supervisor import PartFailed
+from standalone.supervisor.supervisor import PartFailed, PartLost
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     stop = stop_event()
+    settings = UpSettings.from_args(args)
     try:
-        with LocalPipeline(UpSettings.from_args(args)) as pipeline:
-            pipeline.run(stop)
+        while not stop.is_set():
+            try:
+                with LocalPipeline(settings) as pipeline:
+                    pipeline.run(stop)
+            except PartLost as error:
+                log.error("%s: what was not stored is lost; starting everything again", error)
     except (StartError, PartFailed) as error:
         raise CommandError(str(error)) from error
     return 0

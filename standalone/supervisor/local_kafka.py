@@ -65,7 +65,7 @@ class LocalKafka:
         if reason := why_unavailable(home):
             raise KafkaUnavailable(reason)
         data = data.resolve()
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
         port, controller_port = free_port(port), free_port()
         self.address = f"127.0.0.1:{port}"
         self.clients = data / "clients.env"
@@ -75,9 +75,6 @@ class LocalKafka:
             kafka_sasl_password=_password(self.clients, user),
         )  # fmt: skip
         _write_privately(self.clients, self._settings.environ(), user)
-        for folder in (data / "log", data / "server-log"):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o700)  # messages are in there
         configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
         protocol = self._settings.kafka_security_protocol

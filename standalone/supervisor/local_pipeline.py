@@ -28,7 +28,7 @@ from standalone.settings import UpSettings
 from standalone.supervisor import data_folder
 from standalone.supervisor.account import Account, others_with_login
 from standalone.supervisor.free_port import free_port, listener
-from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
+from standalone.supervisor.in_process_broker import PARTITIONS, start_process
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
 from standalone.supervisor.parts_user import UserError, choose_user
 from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
@@ -104,7 +104,7 @@ class LocalPipeline:
         return self
 
     def run(self, stop: threading.Event) -> None:
-        """Runs until `stop` is set. Raises StartError, SettingError and PartFailed."""
+        """Runs until `stop` is set. Raises StartError, SettingError, PartFailed and PartLost."""
         broker = self._start_broker(stop)
         if stop.is_set():
             return
@@ -140,16 +140,22 @@ class LocalPipeline:
         reason = why_unavailable() if settings.local_kafka else "start without --no-local-kafka"
         if reason is None:
             return self._start_local_kafka(stop)
-        broker = InProcessBroker()
-        self._open.callback(broker.close)
-        log.info("broker: in-process, at %s; %s. For a durable broker: %s", broker.address, _MEMORY, reason)
+        try:
+            process, broker = start_process(self._user)
+        except OSError as error:
+            raise StartError(str(error)) from error
+        part = Part(
+            "broker", (), {}, lambda: None, user=self._user, replaceable=False
+        )  # another one has other messages
+        self._supervisor.start(part, process)
+        log.info("broker: in-process, at %s; %s. For a durable broker: %s", broker.kafka, _MEMORY, reason)
         if others := others_with_login():
             log.warning(
                 "the in-process broker has no password: %s can read, forge and delete what passes through it. On a "
                 "machine of several people use Kafka, which has one (`make kafka`; docs/security.md)",
                 ", ".join(others[:3]) + (f" and {len(others) - 3} others" if len(others) > 3 else ""),
             )
-        return broker.settings()
+        return broker
 
     def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
         try:

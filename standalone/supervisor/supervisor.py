@@ -54,10 +54,16 @@ class Part:
     """If it does not stay up, the supervisor goes on without it, with a warning, instead of ending everything."""
     user: Account | None = None
     """Whom it runs as; None: whoever runs the supervisor."""
+    replaceable: bool = True
+    """Whether it can be started again; else PartLost is raised when it ends."""
 
 
 class PartFailed(Exception):
     """A part does not stay up; the message has the last lines that it logged."""
+
+
+class PartLost(Exception):
+    """A part ended that the others cannot go on without, nor with another one in its place."""
 
 
 @dataclass
@@ -91,14 +97,15 @@ class Supervisor:
         self._changing = threading.Lock()  # what an answer says of a process, and the end of that process
         threading.Thread(target=self._ask_all, name="readiness", daemon=True).start()
 
-    def start(self, part: Part) -> None:
-        """Starts a part, and restarts it whenever it dies."""
+    def start(self, part: Part, process: "subprocess.Popen[bytes] | None" = None) -> None:
+        """Starts a part, and restarts it whenever it dies. `process`: its first process, if that was started already,
+        with a pipe for its output."""
         child = _Child(part)
         self._children.append(child)
-        self._start(child)
+        self._start(child, process)
 
     def run(self, stop: threading.Event) -> None:
-        """Restarts parts until `stop` is set. Raises PartFailed, and SettingError for a setting of a part."""
+        """Restarts parts until `stop` is set. Raises PartFailed, PartLost, and SettingError for a setting of a part."""
         while not stop.wait(_RUNNING_TICK_S):
             self._check_all()
 
@@ -125,11 +132,11 @@ class Supervisor:
             if child.reader is not None:
                 child.reader.join(1)
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: _Child, process: "subprocess.Popen[bytes] | None" = None) -> None:
         child.started = time.monotonic()
         child.ready = child.was_ready = False
         child.reason = "starting"
-        child.process = spawn(child.part.argv, child.part.env, subprocess.PIPE, child.part.user)
+        child.process = process or spawn(child.part.argv, child.part.env, subprocess.PIPE, child.part.user)
         child.reader = threading.Thread(target=_forward_log, args=(child, child.process), daemon=True)
         child.reader.start()
         PART_STARTS.labels(child.part.name).inc()
@@ -154,6 +161,8 @@ class Supervisor:
         child.failed_starts = 0 if child.was_ready else child.failed_starts + 1
         if child.reader is not None:
             child.reader.join(1)
+        if not child.part.replaceable:
+            raise PartLost(f"{child.part.name} {child.reason} after {alive_s:.1f} s")
         if code == WRONG_USAGE and child.failed_starts == 1 and not child.ever_ready:
             # Only then: the settings stay the same, so what is wrong in a later start is a file that somebody writes.
             told = child.last_lines[-1] if child.last_lines else child.reason

@@ -47,7 +47,7 @@ def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(st
     value = publish(up, 1)
     wait_for(lambda: up.total() == value, up.log)
     children = up.children()
-    assert len(children) == (4 if broker == "--local-kafka" else 3)
+    assert len(children) == 4
     up.end(signal.SIGINT)
     assert up.process.returncode == 0
     assert not any(alive(child) for child in children)
@@ -68,15 +68,31 @@ def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_superviso
     up.wait_ready()
     value = publish(up, 1)
     wait_for(lambda: up.total() == value, up.log)
-    store, streams, _ = up.children()
+    _, store, streams, _ = up.children()
     os.kill(store, signal.SIGKILL)
     os.kill(streams, signal.SIGKILL)
-    wait_for(lambda: not {store, streams} & set(up.children()) and len(up.children()) == 3, up.log)
+    wait_for(lambda: not {store, streams} & set(up.children()) and len(up.children()) == 4, up.log)
     up.wait_ready()
     wait_for(lambda: up.total() == value, up.log)
     children = up.children()
     up.process.kill()
     wait_for(lambda: not any(alive(child) for child in children), up.log)
+
+
+def test_everything_starts_again_with_another_broker_when_the_in_process_one_dies(start: Start) -> None:
+    up = start("--no-local-kafka")
+    up.wait_ready()
+    value = publish(up, 1)
+    wait_for(lambda: up.total() == value, up.log)
+    before = up.info.kafka
+    os.kill(up.children()[0], signal.SIGSEGV)  # as a request can that somebody made up
+    wait_for(lambda: up.info.kafka != before, up.log)
+    assert "broker ended with signal 11" in up.log()
+    up.wait_ready()
+    value += publish(up, 2)
+    wait_for(lambda: up.total() == value, up.log)
+    up.end(signal.SIGTERM)
+    assert up.process.returncode == 0
 
 
 def test_a_data_folder_can_be_used_by_one_icestream_only(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def test_the_password_is_on_no_command_line_in_no_log_and_in_one_file_of_its_use
     holding = [file for file in files if password.encode() in file.read_bytes()]
     assert holding == [up.data / "kafka/clients.env"]
     assert stat.S_IMODE(holding[0].stat().st_mode) == 0o400
-    assert stat.S_IMODE((up.data / "kafka/log").stat().st_mode) == 0o700  # the messages are there
+    assert up.data.stat().st_mode & 0o007 == 0  # the messages are in there
 
 
 def test_a_command_beside_it_finds_the_login(up: Up) -> None:
