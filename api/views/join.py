@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from api.array_types import Values
 from api.tree.distinct import distinct_numbers
-from api.tree.functions import Function
+from api.tree.functions import NOT_CODE, Function
 from api.tree.moved_files import moved_files
 from api.tree.stack_cache import FunctionStacks
 from api.views.hide import rebuild
@@ -19,12 +19,12 @@ from api.views.used_part import levels_below_root, used_part
 
 _Paths = tuple[str, str]
 """Of a function: its module and its source file."""
-_Key = tuple[str, str, bool, _Paths]
+_Key = tuple[str, str, bool, str, str]
 
 
 def join_copies(stacks: FunctionStacks) -> FunctionStacks:
-    """Functions of one file, by its build ID, are one, whatever paths it was mapped by: that of the first path in
-    order, of those that these stacks have."""
+    """Functions of one file, by its build ID, are one, whatever paths it was mapped by. They have the first of these
+    paths in order, of those that these stacks have."""
     if not stacks.mappings.has_copies:
         return stacks
     used = _used(stacks)
@@ -34,7 +34,7 @@ def join_copies(stacks: FunctionStacks) -> FunctionStacks:
 
 def join_moved(stacks: FunctionStacks, values: Values) -> FunctionStacks:
     """Functions of a profile and of its baseline are one if their file has moved in between (api/tree/moved_files.py).
-    Those of one side never are. `values`: (2, n), of the profile and of its baseline.
+    They have the profile's paths. Those of one side never are one. `values`: (2, n), the profile's and its baseline's.
 
     The sources of one module are paired with each other only. Code without names is not paired.
     """
@@ -88,29 +88,33 @@ def _with_values(used: _Used, values: npt.NDArray[np.int64]) -> list[Function]:
 
 
 def _join(used: _Used, common_paths: Callable[[Function], _Paths]) -> FunctionStacks | None:
-    """The stacks with functions joined whose names and `common_paths` are equal, if these are not their own paths. The
-    function whose own they are stands for the others. None if there is nothing to join."""
-    others = defaultdict[_Key, list[int]](list)
-    own: dict[_Key, int] = {}
-    for number, function in enumerate(used.functions):
-        paths = common_paths(function)
-        key = _own_name(function), function.kind, function.named, paths
-        if paths == (function.module, function.file):
-            own.setdefault(key, number)
-        else:
-            others[key].append(number)
-    joined = used.rows.copy()
-    for key, numbers in others.items():
-        joined[numbers] = used.rows[own.get(key, numbers[0])]
-    if (joined == used.rows).all():
+    """The stacks with `common_paths` as paths of functions, and those that are equal then joined; None if they have
+    these paths already."""
+    shown = [_with_paths(function, *common_paths(function)) for function in used.functions]
+    is_changed = [new is not old for new, old in zip(shown, used.functions, strict=True)]
+    changed = {_key(function) for function in itertools.compress(shown, is_changed)}
+    if not changed:
         return None
-    leaves, tree = rebuild(used.stacks, np.zeros(len(used.number), bool), joined[used.number].astype(np.int32))
-    return replace(used.stacks, leaves=leaves, tree=tree)
+    first: dict[_Key, int] = {}
+    joined = used.rows.astype(np.int32)
+    for number in sorted(range(len(shown)), key=is_changed.__getitem__):
+        if (key := _key(shown[number])) in changed:
+            joined[number] = used.rows[first.setdefault(key, number)]
+    leaves, tree = rebuild(used.stacks, np.zeros(len(used.number), bool), joined[used.number])
+    functions = dict(enumerate(NOT_CODE)) | dict(zip(used.rows.tolist(), shown, strict=True))
+    return replace(used.stacks, leaves=leaves, tree=tree, functions=functions)
 
 
-def _own_name(function: Function) -> str:
-    """The name without that of a file: files and modules are named by their paths, and code without symbols by its file
-    and an address."""
-    if function.name in (function.module, function.file):
-        return ""
-    return function.name if function.named else function.name.rpartition("+")[2]
+def _with_paths(function: Function, module: str, file: str) -> Function:
+    if (module, file) == (function.module, function.file):
+        return function
+    # Files and modules are named by their paths.
+    name = {function.module: module, function.file: file}.get(function.name, function.name)
+    return replace(function, name=name, module=module, file=file)
+
+
+def _key(function: Function) -> _Key:
+    """What is equal where functions are one. Code without names is named by an address, after the name that its file
+    had."""
+    name = function.name if function.named else function.name.rpartition("+")[2]
+    return name, function.kind, function.named, function.module, function.file

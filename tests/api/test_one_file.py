@@ -79,6 +79,18 @@ def test_builds_of_one_path_are_one_module_and_other_files_of_that_name_are_not(
     assert rows == {("/srv/1/app", 30_000_000), ("/srv/3/app", 10_000_000)}
 
 
+def test_one_file_has_one_path_in_an_answer_and_may_have_moved_sources(api: Api, client: Client) -> None:
+    for version, also in (("1", "old"), ("2", "new")):
+        for name in ("main", also):
+            release = f"/releases/{version}"
+            frame = program(name, f"{release}/app", "gnu:aa", f"{release}/lib/{name}.py")
+            fill(client, [of_service("s", frame, version=version)])
+    assert modules(api) == {"/releases/1/app"}
+    assert modules(api, selector='{version="2"}') == {"/releases/2/app"}
+    both = compared(api, '{version="1"}', '{version="2"}')
+    assert changes(both) == {"old": (10_000_000, 0), "new": (0, 10_000_000)}
+
+
 @pytest.mark.parametrize("by", ["function", "line", "file", "module"])
 def test_what_moved_to_another_folder_has_not_changed(api: Api, client: Client, by: str) -> None:
     """A release of a program, whose sources were elsewhere when it was built, and of a script with its library."""
