@@ -1,6 +1,7 @@
 """Makes windows into messages on a thread of its own, the building thread: it reads /proc, and may wait for a disk."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -11,10 +12,13 @@ from collector.batches.windows import DrainedWindow, Windows
 from collector.delivery.window_buffer import WindowBuffer
 from collector.guest.stalls import Working
 from collector.processes.listener import ProcessListener
+from collector.processes.process_events import Event, Executed
 
 log = logging.getLogger(__name__)
 
 _MAX_ITEMS = 256
+_MAX_LOOKED = 4096
+_LOOK_AGAIN_S = 0.05  # from one program to the next one that is looked at, in one process
 _MAX_BYTES = 64 << 20
 """Of the windows that wait; one that begins below it is taken."""
 
@@ -25,10 +29,22 @@ class BuildQueue(ProcessListener):
     def __init__(self) -> None:
         self._queue: queue.Queue[DrainedWindow | int | None] = queue.Queue(_MAX_ITEMS)
         self._put_bytes = self._taken_bytes = 0  # each is written by one thread
+        self._looked: dict[int, float] = {}  # when each process was put in last, by time.monotonic
+        self._looked_lock = threading.Lock()
 
     def sampled(self, pid: int) -> None:
         if len(self) < _MAX_ITEMS // 2:  # there is always room for windows
+            with self._looked_lock:
+                self._looked.pop(pid, None)
+                self._looked[pid] = time.monotonic()
+                if len(self._looked) > _MAX_LOOKED:
+                    del self._looked[next(iter(self._looked))]
             self._queue.put_nowait(pid)
+
+    def event(self, pid: int, event: Event) -> None:
+        """Of a process that was sampled before, each program is looked at while it runs."""
+        if isinstance(event, Executed) and time.monotonic() - self._looked.get(pid, math.inf) > _LOOK_AGAIN_S:
+            self.sampled(pid)
 
     def put(self, window: DrainedWindow) -> None:
         """Waits until there is room."""

@@ -66,11 +66,12 @@ class Windows:
         self.details_s = 0.0  # CPU time that `notice` took so far
 
     def notice(self, pids: Iterable[int]) -> None:
-        """Reads what /proc says of processes that were just sampled, once per window. With `defer`, it leaves new
-        ones for later."""
+        """Reads what /proc says of processes that were just sampled, once per window and program. With `defer`, it
+        leaves new ones for later."""
         began_s = time.thread_time()
         for pid in pids:
-            if pid not in self._fresh and not (self.defer and self._labels.defer(pid)):
+            later = self.defer and (pid in self._fresh or self._labels.defer(pid))
+            if not later and (pid not in self._fresh or self._labels.lacks(pid)):
                 self._fresh.add(pid)
                 process = self._mappings.notice(pid)
                 if process is not None:

@@ -3,6 +3,9 @@
 Reads what names a process while it lives. Makes labels once for each thread and thread name, and anew when the process
 changes: another program, another process context, another service in its activity, its pod. Labels with the name of a
 span are not kept: anybody may make many of them.
+
+Of a process that executed another program, and of one that got the ID of another one, the labels before are kept for a
+minute: samples have those of their time.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from collector.labels.cgroup import read_cgroup
+import numpy as np
+
+from collector.labels.cgroup import Cgroup, read_cgroup
 from collector.labels.container import Container, Containers
 from collector.labels.deferred import Deferred
 from collector.labels.label_config import LabelConfig
@@ -36,6 +42,9 @@ if TYPE_CHECKING:
 MAX_PROCESSES = 16_384
 MAX_THREADS = 4096  # of one process
 MAX_HINTS = 4096
+MAX_PROGRAMS = 64  # of one process that are remembered
+MAX_EARLIER = 4096  # programs of all processes
+_KEEP_NS = 60 * 10**9
 _AGAIN_S = 60.0  # until a process whose memory did not answer is read once more
 
 
@@ -45,6 +54,7 @@ class Hint(NamedTuple):
     comm: str = ""
     executable: str = ""
     parent: int = 0
+    since_monotonic_ns: int = 0  # when the program was executed, or the process forked; 0: not known
 
 
 NO_HINT = Hint()
@@ -60,6 +70,9 @@ class _Process:
     activity: str = ""  # the service that it named last
     hint: Hint = NO_HINT
     read_hint: Hint = NO_HINT  # the hint when the facts were read
+    since_monotonic_ns: int = 0  # when the program began
+    guessed: bool = False  # it was seen to run by then; no event has said yet when it began
+    read_monotonic_ns: int = 0  # when reading the facts began
     read_again: float = float("inf")  # when the facts are read once more, by time.monotonic
     base: dict[str, str] | None = None
     threads: dict[int, tuple[str, Labels | None]] = field(default_factory=dict)  # name and labels of each
@@ -83,6 +96,13 @@ class _Process:
         self.threads.clear()
 
 
+class _Earlier(NamedTuple):
+    """A program that a process ran until a time."""
+
+    until_monotonic_ns: int
+    process: _Process
+
+
 class ThreadLabels(ProcessListener):
     """Labels by thread. `notice` reads /proc while a process runs; `of` answers from memory.
 
@@ -95,7 +115,9 @@ class ThreadLabels(ProcessListener):
         self._containers = containers or Containers()
         self._known: dict[int, _Process] = {}
         self._services: dict[int, str] = {}
-        self._hints: dict[int, Hint] = {}
+        self._hints: dict[int, Hint] = {}  # of the programs that processes run now
+        self._passed: dict[int, list[Hint]] = {}  # of those that they ran before, until `_current` takes them
+        self._earlier: dict[int, deque[_Earlier]] = {}
         self._gone: list[int] = []
         self._hints_lock = threading.Lock()
         self._deferred = Deferred()
@@ -107,7 +129,10 @@ class ThreadLabels(ProcessListener):
 
     def notice(self, process: Process) -> None:
         """Reads a process that is new or runs another program; of others, reads the process context."""
-        known = self._known.get(process.pid)
+        known = self._current(process.pid)
+        if known is None and process.pid in self._passed:
+            self._add(process.pid, _Process())
+            known = self._current(process.pid)
         if (
             known is None
             or known.process != process
@@ -115,8 +140,13 @@ class ThreadLabels(ProcessListener):
             or self._hints.get(process.pid, known.read_hint) is not known.read_hint
         ):
             read = self._read(process)
-            if not process.kernel and is_another(process):
-                return
+            if not process.kernel and read_process(process.pid) not in (None, process):
+                return  # it is another one by now, or runs another program
+            if known is not None:
+                read.since_monotonic_ns = known.since_monotonic_ns
+                if known.process is not None and known.process != process:
+                    read.since_monotonic_ns, read.guessed = read.read_monotonic_ns, True
+                    self._keep(process.pid, _Earlier(read.since_monotonic_ns, known))
             if read.facts.comm or read_process(process.pid) is not None:  # else it has ended; events say more
                 self._add(process.pid, read)
         elif known.context and known.context.look():
@@ -128,18 +158,20 @@ class ThreadLabels(ProcessListener):
             if event.path.startswith("/"):
                 self.hint(pid, executable_path=event.path)
         elif isinstance(event, Executed):
-            self.hint(pid, comm=event.comm)
+            self.hint(pid, comm=event.comm, monotonic_ns=event.time_monotonic_ns)
         elif isinstance(event, Forked):
-            self.hint(pid, parent=event.parent)
+            self.hint(pid, parent=event.parent, monotonic_ns=event.time_monotonic_ns)
 
-    def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0) -> None:
-        """What an event says: `parent` when a process is forked, `comm` when it executes a program, `executable_path`
-        of a file that it maps with code. Only the first file after an exec counts."""
+    def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0, monotonic_ns: int = 0) -> None:
+        """What an event says, at a time: `parent` when a process is forked, `comm` when it executes a program,
+        `executable_path` of a file that it maps with code. Only the first file after an exec counts."""
         with self._hints_lock:
             before = self._hints.get(pid, NO_HINT)
-            hint = Hint(parent=parent) if parent else before
+            if monotonic_ns and (before.comm or pid in self._known):
+                self._pass(pid, before)
+            hint = Hint(parent=parent, since_monotonic_ns=monotonic_ns) if parent else before
             if comm:
-                hint = Hint(clean(comm), "", hint.parent)
+                hint = Hint(clean(comm), "", hint.parent, monotonic_ns)
             if executable_path and hint.comm and not hint.executable:
                 hint = hint._replace(executable=executable_path[:4096].removesuffix(" (deleted)"))
             if hint is before:
@@ -153,7 +185,7 @@ class ThreadLabels(ProcessListener):
         none any more keeps its service while it runs the same program."""
         services = {pid: clean(service) for pid, service in services.items()}
         for pid, service in services.items():
-            known = self._known.get(pid)
+            known = self._current(pid)
             if known is not None and known.activity != service:
                 known.activity = service
                 known.renew()
@@ -162,16 +194,33 @@ class ThreadLabels(ProcessListener):
             for known in self._known.values():
                 self._look_for_pod(known)
 
-    def of(self, pid: int, tid: int, thread_name: str | None, span_name: str = "") -> Labels | None:
-        """The labels of a thread that works for a span of this name; None if a relabeling rule drops it. Without a
-        thread name, reads it from /proc; if the thread is gone, takes the process's name."""
-        known = self._known.get(pid)
+    def lacks(self, pid: int) -> bool:
+        """Whether a process that was read before runs another program that was not read."""
+        known = self._current(pid)
+        return known is not None and known.process is None and known.since_monotonic_ns > 0
+
+    def changes(self, pid: int) -> np.ndarray:
+        """The times (uint64, ascending) at which a process began to run another program, or became another one."""
+        self._current(pid)
+        return np.array([earlier.until_monotonic_ns for earlier in self._earlier.get(pid, ())], np.uint64)
+
+    def of(
+        self, pid: int, tid: int, thread_name: str | None, span_name: str = "", monotonic_ns: int | None = None
+    ) -> Labels | None:
+        """The labels that a thread has, or had at a time, and that works for a span of this name; None if a relabeling
+        rule drops it. Without a thread name, reads it from /proc; if the thread is gone, takes the process's name.
+        `thread_name` is the latest: the main thread of an earlier program had the name of that one."""
+        known = self._current(pid)
         if known is None:
-            known = self._add(pid, _Process())
+            self._add(pid, _Process())
             self._gone.append(pid)
-        hint = self._hints.get(pid, known.hint)
-        if hint is not known.hint:
-            self._take(hint, known)
+            known = self._current(pid) or _Process()
+        if monotonic_ns is not None:
+            for earlier in self._earlier.get(pid, ()):
+                if monotonic_ns < earlier.until_monotonic_ns:
+                    known = earlier.process
+                    thread_name = known.now().comm if tid == pid else thread_name
+                    break
         cached = known.threads.get(tid)
         if cached is None or thread_name not in (None, cached[0]):
             name = thread_name or read_thread_name(pid, tid) or known.now().comm
@@ -189,16 +238,79 @@ class ThreadLabels(ProcessListener):
         with self._hints_lock:
             for pid in (*pids, *gone):
                 self._known.pop(pid, None)
+                self._passed.pop(pid, None)
+                self._earlier.pop(pid, None)
                 if pid not in self._deferred:
                     self._hints.pop(pid, None)
             for pid in expired:
                 if pid not in self._known:  # sampled rarely: without a hint it is read as soon as it is sampled again
                     self._hints.pop(pid, None)
         self._gone.clear()
+        until_monotonic_ns = time.monotonic_ns() - _KEEP_NS
+        for pid in [
+            pid for pid, earlier in self._earlier.items() if earlier[-1].until_monotonic_ns < until_monotonic_ns
+        ]:
+            del self._earlier[pid]
+
+    def _current(self, pid: int) -> _Process | None:
+        """What is known of the program that a process runs now. Takes what events said of it, and of those before."""
+        known = self._known.get(pid)
+        if known is None:
+            return None
+        with self._hints_lock:
+            hints = [*self._passed.pop(pid, ()), self._hints.get(pid, known.hint)]
+        for hint in hints:
+            since = hint.since_monotonic_ns
+            before = self._earlier[pid][-1].process if known.guessed and pid in self._earlier else known
+            if since <= before.since_monotonic_ns:
+                if hint is not known.hint:
+                    self._take(hint, known)
+            elif known.read_monotonic_ns > since:  # it was read since then
+                if before is not known:
+                    self._earlier[pid][-1] = self._earlier[pid][-1]._replace(until_monotonic_ns=since)
+                known.since_monotonic_ns, known.guessed = since, False
+                self._take(hint, known)
+            elif known.process is None and not known.hint.comm and not known.since_monotonic_ns:
+                known.since_monotonic_ns = since  # nothing was known of it
+                self._take(hint, known)
+            else:
+                self._keep(pid, _Earlier(since, known))
+                known = self._known[pid] = self._successor(known, hint)
+        return known
+
+    def _successor(self, known: _Process, hint: Hint) -> _Process:
+        """What is known of a program that was not read: of a process that executed it, or of a forked process."""
+        new = _Process(since_monotonic_ns=hint.since_monotonic_ns)
+        if hint.comm:
+            new.facts, new.container, new.pod = Facts(group=known.facts.group), known.container, known.pod
+        self._take(hint, new)
+        return new
+
+    def _keep(self, pid: int, earlier: _Earlier) -> None:
+        """Remembers a program that a process ran before. Of too many, nobody knows any more what the oldest were."""
+        kept = self._earlier.setdefault(pid, deque())
+        kept.append(earlier)
+        if len(kept) > MAX_PROGRAMS:
+            kept.popleft()
+            kept[0] = kept[0]._replace(process=_Process())
+        if sum(map(len, self._earlier.values())) > MAX_EARLIER:
+            most = max(self._earlier.values(), key=len)
+            last = most[-1]._replace(process=_Process())
+            most.clear()
+            most.append(last)
+
+    def _pass(self, pid: int, hint: Hint) -> None:
+        """Keeps the hint of a program that a process does not run any more."""
+        passed = self._passed.setdefault(pid, [])
+        passed.append(hint)
+        if len(passed) > MAX_PROGRAMS:
+            passed[:2] = [Hint(since_monotonic_ns=passed[0].since_monotonic_ns)]
+        if len(self._passed) > MAX_HINTS:
+            del self._passed[next(iter(self._passed))]
 
     def _read(self, process: Process) -> _Process:
         hint = self._hints.get(process.pid, NO_HINT)
-        known = _Process(process, hint=hint, read_hint=hint)
+        known = _Process(process, hint=hint, read_hint=hint, read_monotonic_ns=time.monotonic_ns())
         known.facts = read_facts(process, self._config.variables, self._config.with_command_line)
         if not known.facts.complete:
             known.read_again = time.monotonic() + _AGAIN_S
@@ -211,7 +323,9 @@ class ThreadLabels(ProcessListener):
 
     def _take(self, hint: Hint, known: _Process) -> None:
         known.hint = hint
-        if known.process is None and hint.parent:  # a child is in its parent's container
+        if (
+            known.process is None and hint.parent and known.facts.group == Cgroup()
+        ):  # a child is in its parent's container
             parent = self._known.get(hint.parent)
             known.facts = Facts(group=parent.facts.group if parent else read_cgroup(hint.parent))
             known.container = self._containers.of(known.facts.group, hint.parent)

@@ -13,7 +13,8 @@ from icestream.span_operations import SPAN_NAME
 
 
 def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple[Samples, np.ndarray, list[Labels]]:
-    """Returns the samples to send, the row of each in the labels (int64 (n,)), and the distinct labels.
+    """Returns the samples to send, the row of each in the labels (int64 (n,)), and the distinct labels: those that each
+    thread had when the sample was taken.
 
     Stacks stay as they are, even if no sample refers to them. Names of spans are operations: `names` bounds how many of
     them a service has.
@@ -21,17 +22,18 @@ def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple
     threads, of_sample = np.unique(
         samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
     )
+    times, of_sample, threads = _split(samples, known, threads, of_sample)
     spans = np.zeros(len(threads), np.intp)
     if samples.span_name is not None:
         count = 1 + len(samples.span_names)
         pairs, of_sample = np.unique(of_sample * count + samples.span_name, return_inverse=True)
-        threads, spans = threads[pairs // count], pairs % count
+        threads, times, spans = threads[pairs // count], times[pairs // count], pairs % count
     span_names = ("", *samples.span_names)
     labels: dict[Labels, int] = {}
     rows = np.full(len(threads), -1, np.int64)
-    for i, (thread, span) in enumerate(zip(threads.tolist(), spans.tolist(), strict=True)):
+    for i, (thread, time, span) in enumerate(zip(threads.tolist(), times.tolist(), spans.tolist(), strict=True)):
         pid, tid = thread >> 32, thread & 0xFFFFFFFF
-        thread_labels = known.of(pid, tid, samples.comms.get(tid), span_names[span])
+        thread_labels = known.of(pid, tid, samples.comms.get(tid), span_names[span], time)
         if thread_labels is not None:
             rows[i] = labels.setdefault(_bounded(thread_labels, names) if span else thread_labels, len(labels))
     series = rows[of_sample]
@@ -40,6 +42,22 @@ def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple
         return samples, series, list(labels)
     metrics.RELABEL_DROPPED.inc(int(np.count_nonzero(~sent)))
     return _only(samples, sent), series[sent], list(labels)
+
+
+def _split(
+    samples: Samples, known: ThreadLabels, threads: np.ndarray, of_sample: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tells a thread apart from itself where its process ran another program. Returns a time (uint64) of each of the
+    threads, the row of each sample's, and the threads."""
+    moment = np.zeros(len(of_sample), np.int64)
+    for pid in np.unique(samples.pid).tolist():
+        changes = known.changes(pid)
+        if len(changes):
+            of_process = np.flatnonzero(samples.pid == pid)
+            moment[of_process] = np.searchsorted(changes, samples.time_monotonic_ns[of_process], side="right")
+    pairs = of_sample * (moment.max(initial=0) + 1) + moment
+    _, first, row = np.unique(pairs, return_index=True, return_inverse=True)
+    return samples.time_monotonic_ns[first], row, threads[of_sample[first]]
 
 
 def _bounded(labels: Labels, names: OperationNames) -> Labels:

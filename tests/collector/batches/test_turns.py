@@ -89,10 +89,13 @@ def test_libraries_that_take_turns_at_one_address_have_their_own_samples(
     assert 0.19 < share(named, 0) < 0.31
 
 
-def test_programs_that_execute_each_other_have_their_own_samples(
+def test_programs_that_execute_each_other_have_their_own_samples_and_labels(
     in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
 ) -> None:
     first, second = build(tmp_path, "-no-pie", "-fno-pie")
     found = seen(in_process_broker, reader, tmp_path, first, "programs", "200", first, second)
     named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
     assert 0.19 < share(named, 0) < 0.31
+    for field in (1, 2):
+        assert 0.19 < share(found, field) < 0.31
+        assert sum(count for fields, count in named.items() if fields[0] != fields[field]) < 0.04 * named.total()
