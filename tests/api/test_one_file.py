@@ -110,6 +110,9 @@ def test_what_moved_to_another_folder_has_not_changed(api: Api, client: Client, 
     assert check_diff(both, 0.1, "share").changes == []
     assert not any("/1/" in text for text in both["strings"])
     assert both["nodes"]["total"] == both["nodes"]["baseline_total"]
+    small = compared(api, '{version="1"}', '{version="2"}', by=by, max_nodes=2, invert=True)
+    assert "[cut]" in small["strings"]
+    assert changes(small) == {}
 
 
 def test_what_moved_and_grew_fails_the_gate_by_as_much_as_it_grew(api: Api, client: Client) -> None:
