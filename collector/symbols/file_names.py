@@ -19,6 +19,7 @@ from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHIN
 from collector.symbols.names_jobs import BuiltSymCache, NamesError
 from collector.symbols.symcache_cold_names import with_cold_names
 from collector.symbols.symcache_ends import with_ends
+from collector.symbols.symcache_layout import read_layout
 from icestream.unnamed_functions import with_unnamed
 
 
@@ -70,7 +71,11 @@ def _debug_information(descriptor: int) -> bytes:
     """The SymCache of an open file. It is mapped, not opened once more by its path in /proc: that takes rights which
     the process that parses files does not have."""
     with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data, ffi.from_buffer("uint8_t[]", data) as view:
-        return _symcache(Archive.from_bytes(view))
+        symcache = _symcache(Archive.from_bytes(view))
+    layout = read_layout(symcache)
+    if layout is not None and not layout.functions:  # the file was cut since its sections were looked at
+        raise NamesError("the debug information names no function")
+    return symcache
 
 
 def _symcache(archive: Archive) -> bytes:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from collector.elf import identity
 from collector.guest.confined_jobs import NOT_CONFINED
 from collector.symbols import names_worker
 from collector.symbols.builder import SymbolBuilder
+from collector.symbols.file_names import best, make
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.names_jobs import NamesError
 from collector.symbols.names_worker import NamesWorker, WorkerError
 from collector.symbols.symbol_files import SymbolFiles
 from tests.collector.activity.flooding import ATTACKER
@@ -124,6 +127,20 @@ def test_where_the_process_cannot_be_confined_the_answer_says_so(
     monkeypatch.setattr(names_worker, "COMMAND", ["-c", f"raise SystemExit({NOT_CONFINED})"])
     [answer] = builder.answer(build_id(program), str(program))
     assert "CONFIG_SECCOMP_FILTER" in answer.error
+
+
+def test_a_file_that_is_written_anew_once_its_sections_were_looked_at_has_no_empty_names(
+    program: Path, tmp_path: Path
+) -> None:
+    """As far as it has come, the file has its headers and nothing else."""
+    data = program.read_bytes()
+    (sections_at,) = struct.unpack_from("<Q", data, 40)
+    (tmp_path / "anew").write_bytes(data)
+    with open(tmp_path / "anew", "rb+", buffering=0) as file:
+        assert best(file.fileno()) == DEBUG_INFO
+        os.pwrite(file.fileno(), bytes(sections_at - 1024), 1024)
+        with pytest.raises(NamesError, match="names no function"):
+            make(file.fileno(), DEBUG_INFO)
 
 
 def test_a_process_that_is_gone_is_an_error(program: Path) -> None:
