@@ -209,6 +209,10 @@ class FileCache:
         patience = self._more_patience if longer else self._patience
         return patience.run(*self._where(key), work, lambda late: None)
 
+    def beside(self) -> Patience:
+        """Waits for other files of processes. Mounts that hang are the same."""
+        return Patience(self._patience._give_up_s, beside=self._patience)
+
     def expire(self) -> None:
         """Closes files that no process has mapped for some minutes. Call it from time to time."""
         self._held.expire()

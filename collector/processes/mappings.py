@@ -42,7 +42,7 @@ class Mappings:
     def __init__(self, files: FileCache, listeners: Sequence[ProcessListener] = ()) -> None:
         self._files = files
         self._reader = MappedRangeReader(files)
-        self._perf_maps = PerfMaps(PerfMapReader())
+        self._perf_maps = PerfMaps(PerfMapReader(), patience=files.beside())
         self._table = ProcessTable(self._reader, self._perf_maps, listeners)
         self._lock = threading.RLock()
         self.followed = False

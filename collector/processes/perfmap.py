@@ -13,16 +13,21 @@ read, became others was written anew, and is read anew.
 import os
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from collector.processes import areas
 from collector.processes.areas import Areas
 from collector.processes.jit_name import Name
+from collector.processes.patience import Patience
 from collector.processes.perfmap_messages import MAX_LINES, Part
-from collector.processes.perfmap_reader import PerfMapError, PerfMapReader
+from collector.processes.perfmap_reader import Owner, PerfMapError, PerfMapReader
 from collector.processes.process import start_monotonic_ns
-from collector.processes.regular_file import open_in_root, status_in_root
+from collector.processes.regular_file import hold_in_root, reopen, status_in_root
 
 __all__ = ["Name", "PerfMap", "PerfMaps"]
 
@@ -34,20 +39,25 @@ MAX_TOTAL = 750_000  # of all; beyond, those of the processes that nobody asked 
 MAX_OPEN = 128
 _MAX_NAMES = 4096
 _TICK_NS = 10_000_000
+T = TypeVar("T")
 _RECENT = 16_384  # areas that are kept apart, so that adding a few to many costs little
 
 
 class PerfMap:
     """The areas of one process; `refresh` reads what was appended. For one thread."""
 
-    def __init__(self, pid: int, reader: PerfMapReader, root: str = "/proc", began_monotonic_ns: int = 0) -> None:
+    def __init__(
+        self, pid: int, reader: PerfMapReader, root: str = "/proc", began_monotonic_ns: int = 0,
+        patience: Patience | None = None,
+    ) -> None:  # fmt: skip
         """`began_monotonic_ns`: when the program was executed, if that is known."""
         self._began_monotonic_ns = began_monotonic_ns
-        self._process = f"{root}/{pid}"
+        self._pid, self._process = pid, f"{root}/{pid}"
         self._root = f"{self._process}/root"
-        self._reader = reader
+        self._reader, self._patience = reader, patience or Patience()
         self._path = ""
-        self._file = -1
+        self._file = -1  # only keeps it
+        self._owner = Owner(0, 0)
         self._failed = False  # the child did not survive the file
         self._forget()
 
@@ -101,21 +111,19 @@ class PerfMap:
     def _follow(self) -> os.stat_result:
         """Opens the file, also when another one has taken its place. Raises OSError and PerfMapError."""
         if self._file >= 0:
-            ours = os.fstat(self._file)
-            try:
-                there = status_in_root(self._root, self._path)
-            except OSError:  # the process has ended, or removed it: its last lines can still be read
-                there = ours
+            ours, there = self._wait_for(partial(_look, self._file, self._root, self._path))
             if os.path.samestat(there, ours) and ours.st_size >= self._offset:
                 return ours
             self._let_go()
         inner_pid, user = _identity(self._process)
         self._path = self._path or f"/tmp/perf-{inner_pid}.map"
-        # A user may mount files of root's there.
-        self._file = open_in_root(self._root, self._path, lambda found: found.st_uid == user, follow=False)
-        status = os.fstat(self._file)
+        self._file, status = self._wait_for(
+            partial(_find, self._root, self._path, user), lambda late: os.close(late[0])
+        )
+        self._owner = Owner.of(status)
         if status.st_size and status.st_mtime_ns < _began_unix_ns(self._process, self._began_monotonic_ns):
-            lines = self._reader.lines(self._file, Part(status.st_size, 0, 0, None))  # only the checksum
+            with self._opened() as file:
+                lines = self._reader.lines(file, Part(status.st_size, 0, 0, None), self._owner)  # only the checksum
             if lines is None:
                 self._let_go()
                 raise OSError("the perf map cannot be read")
@@ -123,12 +131,26 @@ class PerfMap:
             self._exhausted = status.st_size, status.st_mtime_ns
         return status
 
+    def _wait_for(self, work: Callable[[], T], discard: Callable[[T], None] = lambda late: None) -> T:
+        """Does what asks the file system, which may be the user's own. Raises TimeoutError if it does not answer."""
+        return self._patience.run(self._pid, self._path, work, discard)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        file = self._wait_for(partial(reopen, self._file), os.close)
+        try:
+            yield file
+        finally:
+            with suppress(TimeoutError):
+                self._wait_for(partial(os.close, file))
+
     def _read(self, size: int, written_ns: int) -> bool:
         """Adds the next lines; whether there are more. Raises OSError and PerfMapError."""
         most = min(STEP_BYTES, MAX_BYTES - self._offset)
         if most <= 0 or not size or (size, written_ns) == self._exhausted:  # files of the kernel's have no size
             return False
-        lines = self._reader.lines(self._file, Part(self._offset, most, STEP_LINES, self._checksum))
+        with self._opened() as file:
+            lines = self._reader.lines(file, Part(self._offset, most, STEP_LINES, self._checksum), self._owner)
         if lines is None:
             return False
         if lines.checksum is None:
@@ -154,7 +176,8 @@ class PerfMap:
         found: dict[int, Name | None] = {}
         if unknown and self._file >= 0 and not self._failed:
             try:
-                names = self._reader.names(self._file, list(unknown), list(unknown.values()))
+                with self._opened() as file:
+                    names = self._reader.names(file, list(unknown), list(unknown.values()), self._owner)
                 found = dict(zip(unknown, names, strict=False))
             except PerfMapError:
                 self._failed = True
@@ -170,8 +193,8 @@ class PerfMap:
 class PerfMaps:
     """The perf maps of all processes. For one thread, but for `forget` and `close`."""
 
-    def __init__(self, reader: PerfMapReader, root: str = "/proc") -> None:
-        self._reader, self._root = reader, root
+    def __init__(self, reader: PerfMapReader, root: str = "/proc", patience: Patience | None = None) -> None:
+        self._reader, self._root, self._patience = reader, root, patience or Patience()
         self._maps: OrderedDict[int, PerfMap] = OrderedDict()
         self._forgotten: deque[int] = deque()
 
@@ -181,7 +204,7 @@ class PerfMaps:
         self.expire()
         perf_map = self._maps.pop(pid, None)
         if perf_map is None:  # one without areas is false
-            perf_map = PerfMap(pid, self._reader, self._root, began_monotonic_ns)
+            perf_map = PerfMap(pid, self._reader, self._root, began_monotonic_ns, self._patience)
         self._maps[pid] = perf_map
         while len(self._maps) > 1 and (
             len(self._maps) > MAX_OPEN or sum(len(perf_map) for perf_map in self._maps.values()) > MAX_TOTAL
@@ -196,6 +219,7 @@ class PerfMaps:
     def close(self) -> None:
         """Ends the process that reads them. Any thread may say so."""
         self._reader.close()
+        self._patience.close()
 
     def expire(self) -> None:
         """Closes the maps of processes that were forgotten. Call it now and then."""
@@ -212,6 +236,22 @@ def _latest(areas: Areas, limit: int) -> Areas:
     count = len(areas.value) - limit * 3 // 4
     keep = areas.value >= np.partition(areas.value, count)[count]
     return Areas(*(column[keep] for column in areas))
+
+
+def _find(root: str, path: str, user: int) -> tuple[int, os.stat_result]:
+    """Holds the perf map of a user. A user may mount files of root's there. Raises OSError."""
+    held = hold_in_root(root, path, lambda found: found.st_uid == user, follow=False)
+    return held, os.fstat(held)
+
+
+def _look(held: int, root: str, path: str) -> tuple[os.stat_result, os.stat_result]:
+    """The file that is held, and what is at the path; the same if nothing is there: the process has ended, or removed
+    it, and its last lines can still be read."""
+    ours = os.fstat(held)
+    try:
+        return ours, status_in_root(root, path)
+    except OSError:
+        return ours, ours
 
 
 def _identity(process: str) -> tuple[str, int]:

@@ -36,11 +36,15 @@ class PerfMapError(RuntimeError):
     """The child did not survive this perf map: it should not be read again."""
 
 
-class _Owner(NamedTuple):
+class Owner(NamedTuple):
     """Who wrote a file. Root of a container is root, too, but its files are on a device of its own."""
 
     user: int
     device: int  # 0 for other users, who may mount what they like in a namespace of theirs
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Owner":
+        return cls(status.st_uid, 0 if status.st_uid else status.st_dev)
 
 
 class PerfMapReader:
@@ -48,20 +52,20 @@ class PerfMapReader:
 
     def __init__(self) -> None:
         self.child = ConfinedChild(COMMAND, TIMEOUT_S, "code that was compiled at run time has no names")
-        self._failures: OrderedDict[_Owner, list[float]] = OrderedDict()  # when; who failed last comes last
+        self._failures: OrderedDict[Owner, list[float]] = OrderedDict()  # when; who failed last comes last
 
-    def lines(self, file: int, part: Part) -> Lines | None:
-        """Reads a part of a perf map; None where it cannot be read, or its owner is left out. Raises
+    def lines(self, file: int, part: Part, owner: Owner) -> Lines | None:
+        """Reads a part of a perf map of that owner; None where it cannot be read, or its owner is left out. Raises
         PerfMapError, and OSError where there is no child."""
-        return self._ask(file, part.encode(), part.decode_answer)
+        return self._ask(file, owner, part.encode(), part.decode_answer)
 
-    def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
+    def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int], owner: Owner) -> list[Name | None]:
         """Reads the names in lines, each with an address in its area; None for those without (any more). Fewer, of the
         first lines, where the file cannot be read (now). Raises PerfMapError, and OSError where there is no child."""
         names: list[Name | None] = []
         for i in range(0, len(offsets), MAX_NAMES):
             wanted = Wanted(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])
-            read = self._ask(file, wanted.encode(), wanted.decode_answer)
+            read = self._ask(file, owner, wanted.encode(), wanted.decode_answer)
             if read is None:
                 break
             names += read
@@ -71,8 +75,7 @@ class PerfMapReader:
         """Ends the child."""
         self.child.close()
 
-    def _ask(self, file: int, job: bytes, decode: Callable[[bytes], T]) -> T | None:
-        owner = _owner(file)
+    def _ask(self, file: int, owner: Owner, job: bytes, decode: Callable[[bytes], T]) -> T | None:
         if self._left_out(owner):
             return None
         target = os.memfd_create("perf-map", os.MFD_CLOEXEC)
@@ -91,11 +94,11 @@ class PerfMapReader:
         finally:
             os.close(target)
 
-    def _left_out(self, owner: _Owner) -> bool:
+    def _left_out(self, owner: Owner) -> bool:
         failures = self._failures.get(owner, [])
         return len(failures) >= MAX_FAILURES and time.monotonic() - failures[-MAX_FAILURES] < FAILURES_S
 
-    def _note_failure(self, owner: _Owner) -> None:
+    def _note_failure(self, owner: Owner) -> None:
         metrics.PERF_MAPS_FAILED.inc()
         failures = [*self._failures.pop(owner, []), time.monotonic()][-MAX_FAILURES:]
         self._failures[owner] = failures
@@ -106,8 +109,3 @@ class PerfMapReader:
                 "perf maps of user %d are not read for %.0f minutes: reading %d of them took too long, or failed",
                 owner.user, FAILURES_S / 60, MAX_FAILURES,
             )  # fmt: skip
-
-
-def _owner(file: int) -> _Owner:
-    status = os.fstat(file)
-    return _Owner(status.st_uid, 0 if status.st_uid else status.st_dev)

@@ -68,7 +68,7 @@ class _OpenHow(ctypes.Structure):
 def open_regular(path: str) -> int:
     """Opens a file at a path that nobody else named; the caller closes the descriptor. Raises OSError, and
     FileNotFoundError if it is no regular file, or one of the kernel's own."""
-    return _open(os.open(path, _LOOK), path, _any)
+    return _open(_checked(os.open(path, _LOOK), path, None))
 
 
 def open_in_root(root: str, path: str, accept: Accept | None = None, follow: bool = True) -> int:
@@ -77,7 +77,12 @@ def open_in_root(root: str, path: str, accept: Accept | None = None, follow: boo
     `accept`: whether a file may be opened. `follow`: a link at the end of the path. Raises OSError, and
     FileNotFoundError if it is no regular file, or one of the kernel's own.
     """
-    return _open(_look(root, path, follow), f"{root.rstrip('/')}/{path.lstrip('/')}", accept or _any)
+    return _open(hold_in_root(root, path, accept, follow))
+
+
+def hold_in_root(root: str, path: str, accept: Accept | None = None, follow: bool = True) -> int:
+    """As `open_in_root`, but the descriptor only keeps the file (`hold`)."""
+    return _checked(_look(root, path, follow), f"{root.rstrip('/')}/{path.lstrip('/')}", accept)
 
 
 def hold(descriptor: int) -> int:
@@ -100,20 +105,25 @@ def status_in_root(root: str, path: str) -> os.stat_result:
         os.close(looked)
 
 
-def _any(status: os.stat_result) -> bool:
-    return True
-
-
-def _open(looked: int, path: str, accept: Accept) -> int:
+def _checked(looked: int, path: str, accept: Accept | None) -> int:
+    """Closes the descriptor unless it returns it."""
     try:
         status = os.fstat(looked)
         if not stat.S_ISREG(status.st_mode) or _file_system(looked) in _OF_THE_KERNEL:
             raise FileNotFoundError(f"{path} is no regular file")
-        if not accept(status):
+        if accept is not None and not accept(status):
             raise FileNotFoundError(f"{path} is another file than expected")
-        return reopen(looked)
-    finally:
+        return looked
+    except BaseException:
         os.close(looked)
+        raise
+
+
+def _open(held: int) -> int:
+    try:
+        return reopen(held)
+    finally:
+        os.close(held)
 
 
 def _file_system(descriptor: int) -> int:

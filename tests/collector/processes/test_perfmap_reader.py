@@ -15,18 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector import metrics
-from collector.processes import perfmap_reader
+from collector.processes import patience, perfmap_reader
 from collector.processes.jit_name import Name
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings
+from collector.processes.patience import Patience
 from collector.processes.perfmap import PerfMaps
 from collector.processes.perfmap_lines import MAX_LINE
 from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, MAX_NAMES, AnswerError, Part, Wanted, encode_names
-from collector.processes.perfmap_reader import MAX_FAILURES, PerfMapError, PerfMapReader
+from collector.processes.perfmap_reader import MAX_FAILURES, Owner, PerfMapError, PerfMapReader
 from tests.collector.activity.flooding import ATTACKER, OTHER
 from tests.collector.slow_disk import slow_file
 from tests.examples import examples
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 COMPILING = """
 import ctypes, mmap, os, sys
@@ -168,6 +169,26 @@ def test_a_child_that_waits_for_a_disk_is_left_to_it_and_another_one_reads_on(
         assert running(reader) != first
 
 
+@pytest.mark.ebpf
+def test_a_perf_map_that_cannot_be_closed_holds_up_nobody(
+    reader: PerfMapReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "mount_of", lambda pid, path: path)
+    waiting = Patience(0.2)
+    maps = PerfMaps(reader, str(tmp_path), waiting)
+    process_with(tmp_path, 2).write_text("1000 10 two\n")
+    with slow_file(process_with(tmp_path, 1), b"1000 10 one\n2000 10 other\n", flushed=True) as disk:
+        assert named(maps, 1, 0x1000) == Name("one", "")
+        disk.stuck()
+        reader.child.timeout_s = 0.5
+        assert named(maps, 1, 0x2000) is None  # the child waits, too, and is left to it
+        reader.child.timeout_s = waiting._give_up_s = PATIENCE_S
+        maps.forget(1)
+        assert named(maps, 2, 0x1000) == Name("two", "")
+    wait_until(lambda: not waiting._hanging)
+    waiting.close()
+
+
 @pytest.mark.parametrize(
     ("data", "more"),
     [("b''", 1), ("b'nothing'", 0), ("b'[' * 100000", 0), ("bytes(1 << 22)", 0), ("bytes(64)", 1 << 20)],
@@ -198,15 +219,15 @@ def test_an_owner_of_several_files_that_failed_is_left_out_for_a_while_and_nobod
         reader.child.command = ["-c", "raise SystemExit(1)"]
         for _ in range(MAX_FAILURES):
             with pytest.raises(PerfMapError):
-                reader.lines(hostile.fileno(), part)
+                reader.lines(hostile.fileno(), part, Owner.of(os.fstat(hostile.fileno())))
         reader.child.command = command
-        assert reader.lines(hostile.fileno(), part) is None
-        assert reader.names(hostile.fileno(), [0], [0x1000]) == []
-        lines = reader.lines(other.fileno(), part)
+        assert reader.lines(hostile.fileno(), part, Owner.of(os.fstat(hostile.fileno()))) is None
+        assert reader.names(hostile.fileno(), [0], [0x1000], Owner.of(os.fstat(hostile.fileno()))) == []
+        lines = reader.lines(other.fileno(), part, Owner.of(os.fstat(other.fileno())))
         assert lines is not None
         assert lines.start.tolist() == [0x1000]
         monkeypatch.setattr(perfmap_reader, "FAILURES_S", 0.0)
-        assert reader.lines(hostile.fileno(), part) is not None
+        assert reader.lines(hostile.fileno(), part, Owner.of(os.fstat(hostile.fileno()))) is not None
     assert caplog.text.count(f"perf maps of user {ATTACKER} are not read") == 1
 
 
