@@ -56,7 +56,7 @@ def relocations(folder: Path) -> None:
     """128 MB of relocations that name one symbol, and as much of a symbol table."""
     tags = {4: 0x1000, 5: 0x2000, 6: 0x3000, 7: MIB, 8: 128 * MIB, 9: 24, 10: 4096, 11: 24}
     dynamic = b"".join(struct.pack("<QQ", tag, value) for tag, value in tags.items()) + bytes(16)
-    hashes = struct.pack("<II", 1, 2**31)
+    hashes = struct.pack("<IIII", 1, 2, 1, 0)  # one bucket, which begins with symbol 1
     names = b"\0custom_labels_current_set\0".ljust(4096, b"\0")
     symbol = struct.pack("<IBBHQQ", 1, 0x16, 0, 1, 0, 8)
     relocation = struct.pack("<QQq", 0x4000, 1 << 32 | 18, 0)
