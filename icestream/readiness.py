@@ -33,6 +33,8 @@ class GroupOffsets:
     committed: dict[Partition, int]  # the group's offsets
     lags: dict[Partition, int]  # messages that are not committed
     leaderless: tuple[Partition, ...] = ()
+    cluster: str = ""
+    """The ID of the Kafka cluster."""
 
     @property
     def problem(self) -> str | None:
@@ -169,11 +171,13 @@ class GroupWatch:
 
 def read_offsets(reader: Consumer, topics: Sequence[str]) -> GroupOffsets:
     """Asks Kafka for the offsets and the lag of the reader's group. Raises KafkaException."""
+    described = {topic: reader.list_topics(topic, timeout=_TIMEOUT_S) for topic in topics}
     leaders = {
         (topic, number): partition.leader
-        for topic in topics
-        for number, partition in reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions.items()
+        for topic, metadata in described.items()
+        for number, partition in metadata.topics[topic].partitions.items()
     }
+    cluster = next((str(metadata.cluster_id or "") for metadata in described.values()), "")
     partitions = [TopicPartition(*partition) for partition in leaders]
     positions = {(p.topic, p.partition): p.offset for p in committed_positions(reader, partitions, _TIMEOUT_S)}
     try:
@@ -183,7 +187,8 @@ def read_offsets(reader: Consumer, topics: Sequence[str]) -> GroupOffsets:
         ends = _ends_one_by_one(reader, leaders)
     committed = {partition: max(positions[partition], low, 0) for partition, (low, _) in ends.items()}
     lags = {partition: max(high - committed[partition], 0) for partition, (_, high) in ends.items()}
-    return GroupOffsets(committed, lags, tuple(partition for partition in leaders if partition not in ends))
+    leaderless = tuple(partition for partition in leaders if partition not in ends)
+    return GroupOffsets(committed, lags, leaderless, cluster)
 
 
 def _ends(reader: Consumer, partitions: Sequence[TopicPartition]) -> dict[Partition, LogRange]:

@@ -70,6 +70,8 @@ class Runner:
         self._store_problem: str | None = None
         self._lost_connection = False
         self._looked = 0.0
+        self._cluster = ""
+        self._is_other_cluster = False
         self._check_logs_at = 0.0
 
     @property
@@ -95,15 +97,17 @@ class Runner:
         """Reads and writes until it is stopped, or until a new consumer is needed."""
         reader = consumer(self._settings, self.sink.group, error_cb=self._note_error, **self._fetches())
         try:
-            cluster = self._wait_for_kafka(reader)
-            if not cluster:
+            self._cluster, self._is_other_cluster = self._wait_for_kafka(reader), False
+            if not self._cluster:
                 return
             self._ask_time_at = time.monotonic() + _ASK_TIME_S
             self._watch = GroupWatch(
                 self._settings, self.sink.group, self.sink.topics,
                 own=self._assignment.read_to, collects_s=self._flush_s, on_offsets=self._note_offsets,
             )  # fmt: skip
-            writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes, self._room)
+            writer = RangeWriter(
+                self.sink, self._assignment, self._reject, self._cluster, self._flush_bytes, self._room
+            )
             reader.subscribe(
                 list(self.sink.topics),
                 on_assign=self._assignment.assigned,
@@ -111,7 +115,7 @@ class Runner:
                 on_lost=self._assignment.revoked,
             )
             self._looked = time.monotonic()
-            while not self._stop.is_set() and time.monotonic() < self._looked + _LOOK_FOR_S:
+            while not self._stop.is_set() and not self._gives_way():
                 self._assignment.hold_back(reader)
                 self._read(reader)
                 self._look(reader)
@@ -124,6 +128,11 @@ class Runner:
             if self._watch is not None:
                 self._watch.close()
             reader.close()
+
+    def _gives_way(self) -> bool:
+        """Whether a new consumer is needed. librdkafka's clients may read nothing of another cluster that answers at
+        the address of the one that they knew."""
+        return self._is_other_cluster or time.monotonic() > self._looked + _LOOK_FOR_S
 
     def _fetches(self) -> dict[str, int]:
         """A fetch from the in-process broker always takes the whole time, and this broker keeps little."""
@@ -202,6 +211,9 @@ class Runner:
         """GroupWatch calls it, in its thread. Where no message comes for a minute, they were read before this process
         started, and Kafka is asked how new they are."""
         self._assignment.note_lags(offsets, standstills)
+        if offsets.cluster not in ("", self._cluster) and not self._is_other_cluster:
+            log.error("%s: another Kafka answers, %s instead of %s", self.sink.name, offsets.cluster, self._cluster)
+            self._is_other_cluster = True
         self._check_logs()
         if self._knows_time or time.monotonic() < self._ask_time_at:
             return

@@ -1,5 +1,6 @@
 """Sinks whose topics are made anew, lose their last messages, or are put back to an old copy: nothing is skipped."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,14 +9,18 @@ import pytest
 from confluent_kafka import KafkaException, Message
 from prometheus_client import REGISTRY
 
+from icestream.commands.topics import create
+from icestream.kafka import admin_client
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, SAMPLES
 from sinks import service
 from sinks.settings import SinkSettings
+from standalone.supervisor.in_process_broker import PARTITIONS
+from standalone.supervisor.local_kafka import LocalKafka
 from tests.changed_kafka import Changing, copy, lose_tail, make_anew, make_anew_at_once, put_back
 from tests.pipeline.reading import messages
 from tests.sinks.running import Recording, committed, running, send
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -119,6 +124,25 @@ def test_a_sink_that_runs_reads_an_old_copy_of_kafka(changing_kafka: Changing, t
             put_back(data, tmp_path / "copy")
         send(settings, SAMPLES, *values("new", 9))
         wait_until(lambda: set(values("new", 9)) <= set(written(sink)), lambda: written(sink))
+
+
+def test_a_sink_that_runs_gets_a_new_consumer_for_another_kafka_at_its_address(changing_kafka: Changing) -> None:
+    """The old one may read nothing, and what it reads would bear the ID of the old cluster."""
+    settings, sink = changing_kafka.settings(), Recording()
+    send(settings, SAMPLES, *values("old", 5))
+    with stored(settings, 5, sink):
+        with changing_kafka.stopped() as data:
+            shutil.rmtree(data / "log")
+            LocalKafka(data, port=int(settings.kafka.split(":")[1]))  # makes an empty one
+        create(settings, partitions=PARTITIONS, replication=1)
+        with admin_client(settings) as admin:
+            cluster = admin.list_topics(timeout=PATIENCE_S).cluster_id
+
+        def is_read() -> bool:
+            send(settings, SAMPLES, b"new")
+            return sink.written[-1].cluster == cluster
+
+        wait_until(is_read, lambda: sink.written[-1])
 
 
 def test_a_restart_of_kafka_changes_nothing(changing_kafka: Changing) -> None:
