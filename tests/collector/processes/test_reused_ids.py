@@ -17,7 +17,11 @@ from icestream.tracing import process_context
 @pytest.fixture
 def other() -> Iterator[Process]:
     """The process that has the ID."""
-    with subprocess.Popen(["sleep", "1000"]) as running:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as running:
+        assert running.stdin
+        assert running.stdout
+        running.stdin.write(b"executed\n")
+        assert running.stdout.readline() == b"executed\n"
         process = read_process(running.pid)
         assert process is not None
         yield process
