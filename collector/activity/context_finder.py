@@ -17,7 +17,7 @@ from collector.activity.go_labels import GoProgram, read_go
 from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_constant, read_file
 from collector.bpf.program import ContextKind, Image, TlsPlace, image_of
 from collector.elf.reader import Read, file_reader
-from collector.processes import memory
+from collector.processes import memory, pages
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
 
@@ -155,9 +155,14 @@ def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgra
 
 
 def _place(pid: int, symbol: TlsSymbol, bias: int, libc: Libc | None) -> TlsPlace | None:
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
-        is_executable = bool(symbol.entry) and symbol.entry + bias & _MASK == _entry(pid)
-        return symbol.place(file_reader(file.fileno()), bias, is_executable, libc)
+    def read(address: int, size: int) -> bytes:
+        (data,) = pages.read(pid, [(address, size)])
+        if data is None:
+            raise OSError("nothing is mapped there")
+        return data
+
+    is_executable = bool(symbol.entry) and symbol.entry + bias & _MASK == _entry(pid)
+    return symbol.place(read, bias, is_executable, libc)
 
 
 def _entry(pid: int) -> int | None:

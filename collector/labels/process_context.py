@@ -5,7 +5,6 @@ publication (0: being written), u64 address of the payload, a message ProcessCon
 resource is OTLP's. Whatever a process shows there is bounded and checked: it may be anything.
 """
 
-import os
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from collector.labels.text import clean
-from collector.processes import memory
+from collector.processes import memory, pages
 
 _HEADER = struct.Struct("<8sIIQQ")
 _SIGNATURE, _VERSION = b"OTEL_CTX", 2
@@ -57,7 +56,7 @@ class ContextReader:
         except TimeoutError:
             self._due = now + _LOOK_AGAIN[-1]
             return False
-        except (OSError, OverflowError):  # the process is gone, or the address is none
+        except OSError:  # the process is gone, or the address is none
             published = None
         self._address = None if published is None else published.address
         if published is None:
@@ -77,24 +76,23 @@ class _Published(NamedTuple):
 
 def _read(pid: int, address: int | None, before: int) -> _Published | None:
     """What a process publishes at an address; without one, looks for it. `before`: when it published what is known.
-    Raises OSError, OverflowError."""
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
-        if address is None:
-            address = find_mapping(pid)
-        if address is None:
-            return None
-        header = os.pread(file.fileno(), _HEADER.size, address)
-        if len(header) < _HEADER.size:
-            raise OSError("the mapping is gone")
-        signature, version, size, when, payload = _HEADER.unpack(header)
-        if (signature, version) != (_SIGNATURE, _VERSION):
-            raise OSError("not a process context")
-        if when in (0, before) or size > _MAX_PAYLOAD:
-            return _Published(address)
-        content = os.pread(file.fileno(), size, payload)
-        if len(content) < size or os.pread(file.fileno(), _HEADER.size, address) != header:
-            return _Published(address)  # being written: the next look finds it complete
-        return _Published(address, when, content)
+    Raises OSError."""
+    if address is None:
+        address = find_mapping(pid)
+    if address is None:
+        return None
+    (header,) = pages.read(pid, [(address, _HEADER.size)])
+    if header is None:
+        raise OSError("the mapping is gone")
+    signature, version, size, when, payload = _HEADER.unpack(header)
+    if (signature, version) != (_SIGNATURE, _VERSION):
+        raise OSError("not a process context")
+    if when in (0, before) or size > _MAX_PAYLOAD:
+        return _Published(address)
+    content, again = pages.read(pid, [(payload, size), (address, _HEADER.size)])
+    if content is None or again != header:
+        return _Published(address)  # being written: the next look finds it complete
+    return _Published(address, when, content)
 
 
 def find_mapping(pid: int) -> int | None:

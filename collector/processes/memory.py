@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from collector import metrics
+from collector.processes import pages
 from collector.processes.patience import MOST_HANGING, Patience
 from collector.processes.process import read_process
 
@@ -26,6 +27,10 @@ class _Patience(Patience):
 
     def key(self, pid: int, path: str) -> str:
         return name(pid)
+
+    def waits_at(self, thread: int | None) -> float | None:
+        child = None if thread is None else pages.asked_by(thread)
+        return super().waits_at(thread) if child is None else child.waits_at()
 
 
 _patience = _Patience(GIVE_UP_S)

@@ -76,34 +76,22 @@ class _Work(Generic[T]):
 
     def __init__(self, work: Callable[[], T], heavy_s: float) -> None:
         self._work, self._heavy_s = work, heavy_s
-        self._thread: int | None = None
+        self.thread: int | None = None
         self._begun_s = self._took_s = 0.0
 
     def __call__(self) -> T:
-        self._begun_s, self._thread = time.thread_time(), threading.get_native_id()
+        self._begun_s, self.thread = time.thread_time(), threading.get_native_id()
         try:
             return self._work()
         finally:
-            self._took_s, self._thread = time.thread_time() - self._begun_s, None
+            self._took_s, self.thread = time.thread_time() - self._begun_s, None
 
     def is_heavy(self) -> bool:
         """Whether it takes, or took, much CPU time."""
-        thread = self._thread
+        thread = self.thread
         with suppress(OSError):  # it has just ended
             return (self._took_s if thread is None else seconds_of(thread) - self._begun_s) > self._heavy_s
         return False
-
-    def waits_at(self) -> float | None:
-        """The CPU time that it had when it began to wait in the kernel, for something else than other threads of ours;
-        None if it does not wait."""
-        thread = self._thread
-        if thread is None:
-            return None
-        task = f"/proc/self/task/{thread}"
-        with suppress(OSError), open(f"{task}/stat", "rb") as stat, open(f"{task}/wchan", "rb") as wchan:
-            state = stat.read().rpartition(b")")[2].split()[0]
-            return seconds_of(thread) if state in (b"S", b"D") and not wchan.read().startswith(b"futex") else None
-        return None
 
 
 class Patience:
@@ -128,6 +116,10 @@ class Patience:
     def blamed(self, pid: int, path: str) -> str:
         """What did not answer."""
         return self.key(pid, path)
+
+    def waits_at(self, thread: int | None) -> float | None:
+        """See `waits_at`: of a thread that works; None has just ended."""
+        return None if thread is None else waits_at(f"/proc/self/task/{thread}", lambda: seconds_of(thread))
 
     def hangs(self, pid: int, path: str) -> bool:
         return bool(self._hanging) and self.key(pid, path) in self._hanging
@@ -191,7 +183,7 @@ class Patience:
             except TimeoutError:
                 if future.done():  # its own error, or it has just ended
                     return future.result()
-            before, waited_at = waited_at, doing.waits_at()
+            before, waited_at = waited_at, self.waits_at(doing.thread)
             waits += waited_at is not None
             if doing.is_heavy() or (waited_at is not None and (waited_at == before or waits == _LOOKS)):
                 raise _GaveUpError
@@ -223,6 +215,15 @@ class Patience:
         log.warning("%s answers again", what)
         if future.exception() is None:
             discard(future.result())
+
+
+def waits_at(task: str, cpu_s: Callable[[], float]) -> float | None:
+    """The CPU time that a thread (its folder in /proc) had when it began to wait in the kernel, for something else than
+    other threads of ours; None if it does not wait."""
+    with suppress(OSError), open(f"{task}/stat", "rb") as stat, open(f"{task}/wchan", "rb") as wchan:
+        state = stat.read().rpartition(b")")[2].split()[0]
+        return cpu_s() if state in (b"S", b"D") and not wchan.read().startswith(b"futex") else None
+    return None
 
 
 def _account_of(pid: int, user: int | None) -> int:

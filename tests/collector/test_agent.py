@@ -249,10 +249,10 @@ def test_a_process_whose_memory_does_not_answer_takes_nothing_from_others_and_no
     in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path, busy: Path
 ) -> None:
     port = free_port()
-    with hanging_memory("lock") as there_before:
+    with hanging_memory("page", USER + 1), hanging_memory("lock") as there_before:
         with collecting(in_process_broker, tmp_path, "--metrics-listen", f"127.0.0.1:{port}") as collector:
             assert services_of(reader, work(busy, 2000, OTEL_SERVICE_NAME="first")) == {"first"}
-            with hanging_memory("page", USER + 1), hanging_memory("lock", USER + 2) as later:
+            with hanging_memory("lock", USER + 2) as later:
                 wait_until(lambda: hanging_processes(port) == 3)
                 assert services_of(reader, work(busy, 2000, OTEL_SERVICE_NAME="second")) == {"second"}
                 assert services_of(reader, later.pid) == {"hanging_memory"}
@@ -269,7 +269,7 @@ def hanging_processes(port: int) -> float:
 
 def services_of(reading: Consumer, pid: int) -> set[str]:
     """The services of the first samples of a process."""
-    for batch in batches(reading, PATIENCE_S / 5):
+    for batch in batches(reading, PATIENCE_S):
         series = [batch.sample_series[i] for i in (column(batch, "sample_pid") == pid).nonzero()[0].tolist()]
         if series:
             return {label.value for one in series for label in batch.series[one].labels if label.name == "service"}
