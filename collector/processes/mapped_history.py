@@ -19,6 +19,7 @@ from icestream import address_ranges
 
 MAX_EARLIER = 2048  # ranges of one process
 _MAX_CELLS = 1 << 20  # addresses x earlier ranges, at a time
+_EXEC_NS = np.uint64(10_000_000)
 _ALWAYS = np.uint64(2**64 - 1)
 
 
@@ -159,15 +160,16 @@ class MappedHistory:
 
     def locate(self, addresses: np.ndarray, times_monotonic_ns: np.ndarray | None) -> tuple[Located, np.ndarray]:
         """Locates addresses (uint64) in what was mapped when each was seen (uint64); without times, in what is mapped
-        now. What nothing covers that was mapped then was seen while a thread left its program by exec: then the program
-        before counts. Returns also which addresses (bool) are in memory without a file."""
+        now. What nothing covers that was mapped then may have been seen while a thread left its program by exec: for
+        10 ms from then on, the program before counts. Returns also which addresses (bool) are in memory without a
+        file."""
         located = nowhere(len(addresses))
         columns = self._now
         row = address_ranges.find(columns.start, columns.end, addresses)
         times = np.full(len(addresses), _ALWAYS) if times_monotonic_ns is None else times_monotonic_ns
         newest = self._earlier[-1].until_monotonic_ns if self._earlier else self._forgotten[2]
         if (times < np.uint64(newest)).any() or (self._earlier and (row < 0).any()):
-            row = self._find_earlier(row, addresses, times)
+            row = self._find_earlier(row, addresses, times, timed=times_monotonic_ns is not None)
             columns = self._all
         found = np.flatnonzero(row >= 0)
         located.file[found] = row[found] + 1
@@ -179,7 +181,7 @@ class MappedHistory:
         anonymous[found] = columns.anonymous[row[found]]
         return located, anonymous
 
-    def _find_earlier(self, row: np.ndarray, addresses: np.ndarray, times: np.ndarray) -> np.ndarray:
+    def _find_earlier(self, row: np.ndarray, addresses: np.ndarray, times: np.ndarray, timed: bool) -> np.ndarray:
         """The row in `_all` of each address; `row` is the one in `_now`."""
         entries = list(self._earlier)
         counts = np.array([len(entry.ranges) for entry in entries], np.int64)
@@ -196,20 +198,21 @@ class MappedHistory:
         begin, floor = first[entry], first[floor[entry]]
         found = np.where((row >= 0) & (last[entry] == len(entries)), row + ranges, -1)
         look = np.flatnonzero((begin < stop) | ((found < 0) & (floor < begin)))
-        columns = self._all
+        columns, until = self._all, np.repeat(self.changes(), counts)
         for part in np.array_split(look, len(look) * ranges // _MAX_CELLS + 1) if len(look) else ():
             at = addresses[part, None]
             inside = (columns.start[:ranges] <= at) & (at < columns.end[:ranges])
             number = np.arange(ranges)
             later = np.where(inside & (number >= begin[part, None]), number, ranges).min(axis=1, initial=ranges)
             before = np.where(inside & (number < begin[part, None]), number, -1).max(axis=1, initial=-1)
-            found[part] = np.where(
-                later < stop[part],
-                later,
-                np.where((found[part] < 0) & (before >= floor[part]), before, found[part]),
-            )
-        start, end, until = self._forgotten
-        forgotten = (times < np.uint64(until)) & (addresses >= np.uint64(start)) & (addresses <= np.uint64(end))
+            # Without a time, the program before counts; with one, only while its registers may still be there.
+            left = until[before] + _EXEC_NS if timed else _ALWAYS
+            again = (found[part] < 0) & (before >= floor[part]) & (times[part] <= left)
+            found[part] = np.where(later < stop[part], later, np.where(again, before, found[part]))
+        start, end, forgotten_until = self._forgotten
+        forgotten = (
+            (times < np.uint64(forgotten_until)) & (addresses >= np.uint64(start)) & (addresses <= np.uint64(end))
+        )
         result: np.ndarray = np.where(forgotten, -1, found)
         return result
 

@@ -54,8 +54,10 @@ def samples(batch: RawBatch, pid: int) -> Iterator[tuple[str, str, str]]:
             yield os.path.basename(file), labels[series].get("service", ""), labels[series].get("thread_name", "")
 
 
-def seen(broker: KafkaSettings, reader: Consumer, folder: Path, *command: str | Path) -> Counter[tuple[str, str, str]]:
-    """Of a program that the collector sees from its start on."""
+def seen(
+    broker: KafkaSettings, reader: Consumer, folder: Path, *command: str | Path, pid: int = 0
+) -> Counter[tuple[str, str, str]]:
+    """Of a program that the collector sees from its start on, or of the processes with this ID that it starts."""
     with collecting(broker, folder, "--interval", str(WINDOW_S), "--frequency", "499", "--cpu-budget", "0"):
         with subprocess.Popen(command, env={**os.environ, "OTEL_SERVICE_NAME": "first"}) as process:
             time.sleep(RUN_S)
@@ -63,7 +65,7 @@ def seen(broker: KafkaSettings, reader: Consumer, folder: Path, *command: str | 
         time.sleep(WINDOW_S)
     found: Counter[tuple[str, str, str]] = Counter()
     for batch in batches(reader, READ_S):
-        found.update(samples(batch, process.pid))
+        found.update(samples(batch, pid or process.pid))
     return found
 
 
@@ -94,6 +96,21 @@ def test_programs_that_execute_each_other_have_their_own_samples_and_labels(
 ) -> None:
     first, second = build(tmp_path, "-no-pie", "-fno-pie")
     found = seen(in_process_broker, reader, tmp_path, first, "programs", "200", first, second)
+    check_all(found)
+
+
+def test_processes_that_get_the_same_id_have_their_own_samples_and_labels(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+) -> None:
+    first, second = build(tmp_path, "-no-pie", "-fno-pie")
+    with subprocess.Popen("true") as process:
+        pass
+    command = first, "processes", "200", first, second, str(process.pid)
+    check_all(seen(in_process_broker, reader, tmp_path, *command, pid=process.pid))
+
+
+def check_all(found: Counter[tuple[str, str, str]]) -> None:
+    """Files, services and thread names."""
     named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
     assert 0.19 < share(named, 0) < 0.31
     for field in (1, 2):

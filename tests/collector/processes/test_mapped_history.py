@@ -111,3 +111,8 @@ def test_a_history_is_forgotten_with_time() -> None:
     history.forget(25)
     assert [row[0] for row in located(history, [19, 25, 35])] == ["", "/lib/2.so 0", "/lib/3.so 0"]
     assert (len(history), history.at(19)) == (1, None)
+
+
+def test_the_program_before_counts_only_while_a_thread_leaves_it() -> None:
+    history, _ = record([(0, 4, 1), EXEC, (8, 4, 2)])
+    assert [row[0] for row in located(history, [15, 25, 20 + 10**7, 21 + 10**7])] == ["/lib/1.so 0"] * 3 + [""]
