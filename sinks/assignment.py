@@ -31,6 +31,8 @@ class Assignment:
 
     def __init__(self, sink: Sink) -> None:
         self.pending: dict[Partition, Pending] = {}
+        self.log_changed = False
+        """Whether a log was found to be another one since this was set to False."""
         self._sink = sink
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
         self._doubts: dict[Partition, Doubt] = {}
@@ -124,10 +126,9 @@ class Assignment:
     def check_logs(self, settings: KafkaSettings) -> None:
         """Looks whether the logs are still those that were read at the last check. GroupWatch calls it, in its thread.
         Raises KafkaException."""
-        last = dict(self._last)
-        marks = {key: mark for key, mark in dict(self._checked).items() if last.get(key, mark) != mark}
+        last, marks = dict(self._last), dict(self._checked)
         changed = absent(settings, marks) if marks else set()
-        self._checked.update({key: last[key] for key in marks.keys() - changed if key in self._checked})
+        self._checked.update({key: last[key] for key in marks.keys() - changed if key in self._checked and key in last})
         self._changed |= changed
 
     def _doubt_since_checked(self, key: Partition) -> None:
@@ -177,10 +178,13 @@ class Assignment:
         self.pending[key] = doubt.pending
         self._last.pop(key, None)
         self._checked.pop(key, None)
+        if doubt.found:
+            self._checked[key] = doubt.found[0]
         # A group that has committed nothing misses nothing.
         self._next_offset[key] = offset if doubt.changed or doubt.goes_on_at < 0 else doubt.goes_on_at
         del self._doubts[key]
         if doubt.changed:
+            self.log_changed = True
             metrics.LOGS_CHANGED.labels(self._sink.name, key[0]).inc()
             log.error(
                 "%s: %s/%d was made anew, or Kafka has lost messages of it: reads it again from offset %d on",

@@ -114,7 +114,7 @@ class Runner:
                 on_revoke=self._assignment.revoked,
                 on_lost=self._assignment.revoked,
             )
-            self._looked = time.monotonic()
+            self._looked, self._assignment.log_changed = time.monotonic(), False
             while not self._stop.is_set() and not self._gives_way():
                 self._assignment.hold_back(reader)
                 self._read(reader)
@@ -130,9 +130,11 @@ class Runner:
             reader.close()
 
     def _gives_way(self) -> bool:
-        """Whether a new consumer is needed. librdkafka's clients may read nothing of another cluster that answers at
-        the address of the one that they knew."""
-        return self._is_other_cluster or time.monotonic() > self._looked + _LOOK_FOR_S
+        """Whether a new consumer is needed. librdkafka's clients may read nothing, for good and without a word, of a
+        topic that was made anew, and of another cluster that answers at the address of the one that they knew
+        (https://github.com/confluentinc/confluent-kafka-python/issues/1787)."""
+        silent = self._is_other_cluster or self._assignment.log_changed
+        return silent or time.monotonic() > self._looked + _LOOK_FOR_S
 
     def _fetches(self) -> dict[str, int]:
         """A fetch from the in-process broker always takes the whole time, and this broker keeps little."""
