@@ -69,15 +69,15 @@ class LocalKafka:
         port, controller_port = free_port(port), free_port()
         self.address = f"127.0.0.1:{port}"
         self.clients = data / "clients.env"
-        self._settings = KafkaSettings(
-            kafka=self.address, kafka_security_protocol="SASL_PLAINTEXT" if login else "PLAINTEXT",
-            kafka_sasl_mechanism="PLAIN", kafka_sasl_username="icestream",
-            kafka_sasl_password=_password(self.clients, user),
+        with_login = KafkaSettings(
+            kafka=self.address, kafka_security_protocol="SASL_PLAINTEXT", kafka_sasl_mechanism="PLAIN",
+            kafka_sasl_username="icestream", kafka_sasl_password=_password(self.clients, user),
         )  # fmt: skip
-        _write_privately(self.clients, self._settings.environ(), user)
+        _write_privately(self.clients, with_login.environ(), user)
+        self._settings = with_login if login else KafkaSettings(kafka=self.address)
         configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
-        protocol = self._settings.kafka_security_protocol
+        protocol = "SASL_PLAINTEXT" if login else "PLAINTEXT"
         configuration.write_text(
             template.format(port=port, controller_port=controller_port, data=data, protocol=protocol)
         )
