@@ -2,8 +2,10 @@
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -20,6 +22,7 @@ MAY_REPEAT: dict[str, Any] = {"enable.idempotence": False}
 """For a producer of messages that may come twice, and that lives as long as its process: an idempotent one takes
 nothing more after a fatal error, for instance once Kafka has lost the end of a log."""
 _ANSWER_S = 30.0
+_COMMIT_S = 20.0
 _LOGGED: dict[str, Any] = {"logger": logging.getLogger(KAFKA_CLIENT)}
 """For clients that are polled all the time: until then, what librdkafka logs waits in memory."""
 
@@ -111,6 +114,29 @@ def committed_positions(reader: Consumer, partitions: list[TopicPartition], time
         if position.error is not None:
             raise KafkaException(position.error)
     return positions
+
+
+def commit(reader: Consumer, places: list[TopicPartition], timeout_s: float = _COMMIT_S) -> list[TopicPartition]:
+    """Commits, and returns Kafka's answer, with an error for each partition that it refused. Raises KafkaException,
+    also where no answer comes in time; the commit may still be done then.
+
+    librdkafka puts a commit off while the group has no coordinator, and has been seen never to take it up again
+    (2.16.0, after restarts of Kafka): whoever waits for its answer waits for good, so that is a thread of its own.
+    """
+    answer: Future[list[TopicPartition]] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(reader.commit(offsets=places, asynchronous=False) or [])
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, name="commit", daemon=True).start()
+    try:
+        return answer.result(timeout_s)
+    except TimeoutError:
+        no_answer = KafkaError(KafkaError._TIMED_OUT, f"no answer to a commit for {timeout_s:.0f} s")
+        raise KafkaException(no_answer) from None
 
 
 def first_messages(reader: Consumer, positions: list[TopicPartition]) -> Iterator[Message]:

@@ -5,7 +5,7 @@ import logging
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from icestream.kafka import committed_positions
+from icestream.kafka import commit, committed_positions
 from icestream.log_mark import Mark, absent
 from icestream.readiness import GroupOffsets, Partition, Standstills
 from icestream.settings import KafkaSettings
@@ -174,7 +174,7 @@ class Assignment:
         if doubt.changed:  # what was committed is of no use, and lag would be told from it
             doubt.pending = Pending(marks=doubt.found)
             place = TopicPartition(*key, offset, metadata=str(doubt.pending.stored()))
-            reader.commit(offsets=[place], asynchronous=False)
+            commit(reader, [place])
         self.pending[key] = doubt.pending
         self._last.pop(key, None)
         self._checked.pop(key, None)

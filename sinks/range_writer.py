@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.dead_letters import reason
+from icestream.kafka import commit
 from icestream.messages.checks import BadMessage
 from icestream.readiness import Partition
 from sinks import metrics
@@ -81,7 +82,7 @@ class RangeWriter:
         if not offsets:
             return True
         try:
-            results = reader.commit(offsets=offsets, asynchronous=False) or []
+            results = commit(reader, offsets)
         except KafkaException as error:
             log.warning("%s: commit failed: %s", self._sink.name, error.args[0].str())
             return False

@@ -163,7 +163,7 @@ class _Flattener:
         self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _KAFKA_S)
         self._producer.commit_transaction(_KAFKA_S)
         if self._in_process:  # it forgets the offsets of transactions
-            self._consumer.commit(offsets=offsets, asynchronous=False)
+            kafka.commit(self._consumer, offsets)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._load(partitions)
