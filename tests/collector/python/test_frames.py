@@ -148,7 +148,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
 def add(seen: tuple[Seen, Seen], pid: int, samples: Samples, host: Host) -> None:
     stacks = locate(samples, host.mappings, Kernel(), host.python)
     children = set(descendants(pid))
-    counted = Counter(zip(samples.pid.tolist(), stacks.row[samples.stack].tolist(), strict=True))
+    counted = Counter(zip(samples.pid.tolist(), stacks.row.tolist(), strict=True))
     ends = np.cumsum(stacks.depth)
     for (sampled, row), n in counted.items():
         if sampled == pid or sampled in children:

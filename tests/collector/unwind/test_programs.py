@@ -116,7 +116,7 @@ def run(programs: list[Program], host: Host, sampler: Sampler) -> list[Seen]:
         functions.append(stacks.names[name].function if name else name_of(names[mapping], address))
     ends = np.cumsum(stacks.depth)
     found = {process.pid: Seen(program) for process, program in zip(started, programs, strict=True)}
-    for pid, stack in zip(samples.pid.tolist(), stacks.row[samples.stack].tolist(), strict=True):
+    for pid, stack in zip(samples.pid.tolist(), stacks.row.tolist(), strict=True):
         if pid in found:
             rows = stacks.frames[ends[stack] - stacks.depth[stack] : ends[stack]]
             found[pid].stacks[tuple(functions[row] for row in rows.tolist())] += 1

@@ -54,7 +54,7 @@ def stacks_of(pid: int, samples: Samples, host: Host) -> Stacks:
     ends = located.depth.cumsum()
     for sample in ((samples.pid == pid) & (samples.tid == pid)).nonzero()[0].tolist():
         stack = int(samples.stack[sample])
-        row = int(located.row[stack])
+        row = int(located.row[sample])
         frames = located.frames[ends[row] - located.depth[row] : ends[row]]
         names = [located.names[int(located.name[frame])].function for frame in frames]
         found.append((ENDS[int(samples.stack_end[stack])], names))
