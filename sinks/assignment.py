@@ -2,10 +2,11 @@
 
 import contextlib
 import logging
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from icestream.kafka import commit, committed_positions
+from icestream.kafka import commit, committed_positions, unread
 from icestream.log_mark import Mark, absent
 from icestream.readiness import GroupOffsets, Partition, Standstills
 from icestream.settings import KafkaSettings
@@ -24,6 +25,7 @@ MAX_HELD_BYTES = 64_000_000
 RANGES_PER_S = 12
 """How many ranges a sink writes a second, unless they are large."""
 _NOTHING = Pending()
+_MANY_POLLS = 20
 
 
 class Assignment:
@@ -31,8 +33,11 @@ class Assignment:
 
     def __init__(self, sink: Sink) -> None:
         self.pending: dict[Partition, Pending] = {}
-        self.log_changed = False
-        """Whether a log was found to be another one since this was set to False."""
+        self.needs_consumer = False
+        """Whether a log was found to be another one, or messages wait that the consumer does not give, since this was
+        set to False."""
+        self._polls = 0
+        self._waited: set[tuple[Partition, int]] = set()  # where messages waited at the last check
         self._sink = sink
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
         self._doubts: dict[Partition, Doubt] = {}
@@ -80,6 +85,7 @@ class Assignment:
 
     def hold_back(self, reader: Consumer) -> None:
         """Pauses the partitions whose ranges the store does not take, or all when too much is held; resumes others."""
+        self._polls += 1
         full = sum(p.size for p in self.pending.values()) >= MAX_HELD_BYTES
         partitions = {(p.topic, p.partition): p for p in reader.assignment()}
         pause = {key for key in partitions if self.pending.get(key, _NOTHING).must_wait(full)} - self._doubts.keys()
@@ -130,6 +136,18 @@ class Assignment:
         changed = absent(settings, marks) if marks else set()
         self._checked.update({key: last[key] for key in marks.keys() - changed if key in self._checked and key in last})
         self._changed |= changed
+
+    def check_reading(self, settings: KafkaSettings, lags: Mapping[Partition, int]) -> None:
+        """Looks whether messages wait where they did at the last check, though the consumer was polled many times.
+        GroupWatch calls it, in its thread. Raises KafkaException."""
+        polls, self._polls = self._polls, 0
+        reads = {key: offset for key, offset in self._next_offset.copy().items() if lags.get(key)}
+        places = [TopicPartition(*key, reads[key]) for key in reads.keys() - self._paused - self._doubts.copy().keys()]
+        waiting = {((p.topic, p.partition), p.offset) for p in unread(settings, places)} if places else set()
+        if polls > _MANY_POLLS and (silent := waiting & self._waited):
+            log.error("%s: the consumer does not give the messages of %s", self._sink.name, sorted(silent))
+            self.needs_consumer = True
+        self._waited = waiting
 
     def _doubt_since_checked(self, key: Partition) -> None:
         pending, checked = self.pending.setdefault(key, Pending()), self._checked.get(key)
@@ -184,7 +202,7 @@ class Assignment:
         self._next_offset[key] = offset if doubt.changed or doubt.goes_on_at < 0 else doubt.goes_on_at
         del self._doubts[key]
         if doubt.changed:
-            self.log_changed = True
+            self.needs_consumer = True
             metrics.LOGS_CHANGED.labels(self._sink.name, key[0]).inc()
             log.error(
                 "%s: %s/%d was made anew, or Kafka has lost messages of it: reads it again from offset %d on",

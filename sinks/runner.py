@@ -114,7 +114,7 @@ class Runner:
                 on_revoke=self._assignment.revoked,
                 on_lost=self._assignment.revoked,
             )
-            self._looked, self._assignment.log_changed = time.monotonic(), False
+            self._looked, self._assignment.needs_consumer = time.monotonic(), False
             while not self._stop.is_set() and not self._gives_way():
                 self._assignment.hold_back(reader)
                 self._read(reader)
@@ -133,7 +133,7 @@ class Runner:
         """Whether a new consumer is needed. librdkafka's clients may read nothing, for good and without a word, of a
         topic that was made anew, and of another cluster that answers at the address of the one that they knew
         (https://github.com/confluentinc/confluent-kafka-python/issues/1787)."""
-        silent = self._is_other_cluster or self._assignment.log_changed
+        silent = self._is_other_cluster or self._assignment.needs_consumer
         return silent or time.monotonic() > self._looked + _LOOK_FOR_S
 
     def _fetches(self) -> dict[str, int]:
@@ -216,7 +216,7 @@ class Runner:
         if offsets.cluster not in ("", self._cluster) and not self._is_other_cluster:
             log.error("%s: another Kafka answers, %s instead of %s", self.sink.name, offsets.cluster, self._cluster)
             self._is_other_cluster = True
-        self._check_logs()
+        self._check_logs(offsets)
         if self._knows_time or time.monotonic() < self._ask_time_at:
             return
         self._ask_time_at = time.monotonic() + _ASK_TIME_S
@@ -228,12 +228,13 @@ class Runner:
         self._clock.note(newest_ms)
         self._knows_time = newest_ms > 0
 
-    def _check_logs(self) -> None:
+    def _check_logs(self, offsets: GroupOffsets) -> None:
         if self._settings.kafka_in_process or time.monotonic() < self._check_logs_at:
             return
         self._check_logs_at = time.monotonic() + _CHECK_LOGS_S
         try:
             self._assignment.check_logs(self._settings)
+            self._assignment.check_reading(self._settings, offsets.lags)
         except KafkaException as error:
             log.debug("%s: Kafka does not say whether logs have changed: %s", self.sink.name, error)
 

@@ -14,7 +14,7 @@ from sinks import assignment
 from sinks.assignment import RANGES_PER_S, Assignment
 from sinks.pending import MESSAGE_BYTES, Pending
 from sinks.ranges import InFlight
-from tests.sinks.running import Recording
+from tests.sinks.running import Recording, send
 from tests.waiting import PATIENCE_S
 
 
@@ -113,3 +113,21 @@ def test_a_range_in_flight_is_completed_only_while_kafka_has_its_last_message(lo
 def test_metadata_of_others_is_not_taken_for_a_range(metadata: str | None) -> None:
     assert InFlight.parse(metadata) is None
     assert InFlight.parse(str(InFlight(3, 9, "0123456789ab"))) == InFlight(3, 9, "0123456789ab")
+
+
+@pytest.mark.parametrize("read", [1, 2])
+def test_a_consumer_that_gives_nothing_of_what_waits_is_replaced(in_process_broker: KafkaSettings, read: int) -> None:
+    send(in_process_broker, SAMPLES, b"one", b"two")
+    sink, reader = Assignment(Recording()), consumer(in_process_broker, "nobody")
+    sink.assigned(reader, [TopicPartition(SAMPLES, 0)])
+    for offset in range(read):
+        sink.add(reader, Message(SAMPLES, 0, offset=offset, value=b"read"))
+    told = []
+    for polls in (100, 100, 1, 100):
+        for _ in range(polls):
+            sink.hold_back(reader)
+        sink.needs_consumer = False
+        sink.check_reading(in_process_broker, {(SAMPLES, 0): 1})
+        told.append(sink.needs_consumer)
+    assert told == ([False, True, False, True] if read == 1 else [False] * 4)
+    reader.close()
