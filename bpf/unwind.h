@@ -13,6 +13,7 @@
 #define RUNS 8 /* enough for MAX_FRAMES and the outermost frame */
 #define USER_CS 0x33
 #define MOST_FRAME_BYTES (1 << 20)
+#define NULL_PAGE_BYTES 4096
 
 enum cfa_kind {
 	CFA_NONE,
@@ -139,12 +140,14 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 }
 
 /* Continues in what a signal interrupted: struct rt_sigframe lies at sp, and its ucontext has the registers. */
-static __always_inline int step_over_signal(struct walk *w, u32 frame)
+static __always_inline int step_over_signal(struct walk *w, u32 frame, u32 word)
 {
 	u64 saved[7]; /* uc_mcontext from rbp on: rbp rbx rdx rax rcx rsp rip */
 
 	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + 120)))
 		return STOP(READ_FAULT);
+	/* Nothing called from here: the handler returns to the first instruction, and the byte before is of another function. */
+	w->d.words[word & (WORDS - 1)] = w->pc;
 	w->cfa[frame & 127] = w->sp + 120;
 	w->bp = saved[0];
 	w->sp = saved[5];
@@ -255,6 +258,19 @@ static __always_inline void mark(struct walk *w)
 	w->d.user_depth = frame + 1;
 }
 
+/* Continues in what called a function pointer that is 0, or nearly: there is no code that could have moved sp. */
+static __always_inline bool called_null(struct walk *w)
+{
+	u64 caller;
+
+	if (!w->interrupted || w->pc >= NULL_PAGE_BYTES || !read_word(w->sp, &caller) || !follows_call(caller))
+		return false;
+	w->sp += 8;
+	w->pc = caller;
+	w->interrupted = false;
+	return true;
+}
+
 /* Stores the next frame and finds its caller. */
 static __always_inline int step(struct walk *w)
 {
@@ -272,6 +288,8 @@ static __always_inline int step(struct walk *w)
 	w->d.user_depth = frame + 1;
 	w->cfa[frame & 127] = 0;
 	if (!find_mapping(w, at)) {
+		if (called_null(w))
+			return GO_ON;
 		request(w, REQUEST_MAPPING, at);
 		return STOP(NO_MAPPING);
 	}
@@ -282,7 +300,7 @@ static __always_inline int step(struct walk *w)
 	if (rule.cfa_kind == CFA_END)
 		return STOP(COMPLETE);
 	if (rule.cfa_kind == CFA_SIGNAL)
-		return step_over_signal(w, frame);
+		return step_over_signal(w, frame, word);
 	stop = rule.cfa_kind == CFA_FRAME_POINTER ? follow_frame_pointer(w, &cfa) : find_cfa(w, &rule, &cfa);
 	if (stop)
 		return stop;

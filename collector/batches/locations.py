@@ -16,6 +16,7 @@ from icestream import ids, index_ranges
 from icestream.messages.raw_encoder import Stacks
 
 _NO_NAME = Name("", "")
+_NULL_PAGE_BYTES = np.uint64(4096)
 _WITHOUT_RULE = Name("[without unwinding rule]", TRUNCATED.file)
 
 
@@ -33,7 +34,8 @@ def locate(
     by one, into the call.
 
     A stack ends with the first user frame that no mapping covers: the walk went wrong there, and what follows is no
-    caller. A stack whose outermost frame was not reached gets one more frame, whose name says why.
+    caller, but for what called a null pointer. A stack whose outermost frame was not reached gets one more frame, whose
+    name says why.
     collector/python/merge.py says where Python frames stand.
     """
     samples, times = split(samples, mappings)
@@ -50,7 +52,7 @@ def locate(
     rows.add_processes(of_process, addresses, samples.stack_pid[stack], times[stack], mappings)
     rows.add_named(np.flatnonzero(marks), TRUNCATED, _WITHOUT_RULE)
 
-    lost = (position >= kernel_depth) & (rows.mapping == 0)
+    lost = (position >= kernel_depth) & (rows.mapping == 0) & (addresses >= _NULL_PAGE_BYTES)
     end = np.full(len(depth), np.iinfo(np.int64).max)
     np.minimum.at(end, stack[lost], position[lost])
     keep = position <= end[stack]

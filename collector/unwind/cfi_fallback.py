@@ -26,7 +26,8 @@ MAX_SCAN_BYTES = 64 << 20
 """Of all code of a file."""
 MAX_LINKAGE_TABLES = 16
 """Linkers write three."""
-_SIGRETURN = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
+_SIGRETURNS = bytes.fromhex("48c7c00f0000000f05"), bytes.fromhex("b80f0000000f05")
+"""mov $15, %rax or %eax; syscall: of libraries in C, and of what makes system calls without one."""
 _SCAN = 1 << 20
 _MAX_TRAMPOLINES = 1000
 _ENTRY_BYTES = 64
@@ -38,7 +39,7 @@ _PUSH = 0x68
 def signal_returns(file: CodeFile) -> Steps:
     """The code that signal handlers return to, found by its instructions, and the byte before it: return addresses are
     looked up one byte before."""
-    addresses: set[int] = set()
+    ends: dict[int, int] = {}
     left = MAX_SCAN_BYTES
     for load in file.loads:
         if not load.executable:
@@ -46,13 +47,14 @@ def signal_returns(file: CodeFile) -> Steps:
         size = min(load.size, left)
         left -= size
         for start in range(0, size, _SCAN):
-            data = file.read(load.offset + start, min(_SCAN + len(_SIGRETURN), load.size - start))
-            offset = data.find(_SIGRETURN)
-            while offset >= 0 and len(addresses) < _MAX_TRAMPOLINES:
-                addresses.add(load.vaddr + start + offset)
-                offset = data.find(_SIGRETURN, offset + len(_SIGRETURN))
-    first = np.array(sorted(addresses), np.int64)
-    return intervals(first - 1, first + len(_SIGRETURN), np.full(len(first), pack(CFA_SIGNAL), np.uint64))
+            data = file.read(load.offset + start, min(_SCAN + len(_SIGRETURNS[0]), load.size - start))
+            for code in _SIGRETURNS:
+                offset = data.find(code)
+                while offset >= 0 and len(ends) < _MAX_TRAMPOLINES:
+                    ends[load.vaddr + start + offset] = load.vaddr + start + offset + len(code)
+                    offset = data.find(code, offset + len(code))
+    first, end = np.array(sorted(ends.items()), np.int64).reshape(-1, 2).T
+    return intervals(first - 1, end, np.full(len(first), pack(CFA_SIGNAL), np.uint64))
 
 
 def entry(file: CodeFile) -> Steps:

@@ -16,7 +16,7 @@ def layers(file: CodeFile) -> list[Steps]:
         rules = [cfi_go.outermost(file), *rules, cfi_go.frame_pointers(file)]
     if not any(len(layer.address) for layer in rules):
         return []
-    if go or not file.needs_libraries:  # others return from signals through their C library
+    if go or not file.needs_libraries or file.header.entry:  # others return from signals through their C library
         rules.insert(0, cfi_fallback.signal_returns(file))
     rules += [cfi_fallback.linkage_tables(file), cfi_fallback.entry(file)]
     return [layer for layer in rules if len(layer.address)]

@@ -3,11 +3,13 @@
 #include <alloca.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,6 +113,37 @@ NOINLINE void interrupted(void)
 	AFTER();
 }
 
+/* What handlers may return to, which is not the C library's. Its first byte is that of a function. */
+asm(".type restore_itself, @function\nrestore_itself:\n mov $15, %eax\n syscall\n.size restore_itself, . - restore_itself");
+extern char restore_itself[];
+
+static void handle_without_libc(void)
+{
+	struct {
+		void (*handler)(int);
+		unsigned long flags;
+		void *restorer;
+		unsigned long mask;
+	} action = {handler, 0x04000000 /* SA_RESTORER */, restore_itself, 0};
+
+	syscall(SYS_rt_sigaction, SIGUSR1, &action, 0, 8);
+}
+
+static sigjmp_buf before_the_call;
+
+NOINLINE void goes_on(int number)
+{
+	handler(number);
+	siglongjmp(before_the_call, 1);
+}
+
+NOINLINE void calls_nothing(void (*volatile function)(void))
+{
+	if (!sigsetjmp(before_the_call, 1))
+		function();
+	AFTER();
+}
+
 NOINLINE void *in_thread(void *nothing)
 {
 	for (;;)
@@ -158,6 +191,12 @@ int main(int count, char **words)
 	if (!strcmp(scenario, "alternate"))
 		action.sa_flags = SA_ONSTACK;
 	sigaction(SIGUSR1, &action, 0);
+	if (!strcmp(scenario, "restorer"))
+		handle_without_libc();
+	if (!strcmp(scenario, "null call")) {
+		action.sa_handler = goes_on;
+		sigaction(SIGSEGV, &action, 0);
+	}
 #ifndef STATIC
 	if (!strcmp(scenario, "plugin"))
 		plugin = (void (*)(void (*)(void)))dlsym(dlopen(words[2], RTLD_NOW), "plugin");
@@ -181,8 +220,10 @@ int main(int count, char **words)
 			with_alignment(count);
 		else if (!strcmp(scenario, "libc"))
 			through_libc();
-		else if (!strcmp(scenario, "signal") || !strcmp(scenario, "alternate"))
+		else if (!strcmp(scenario, "signal") || !strcmp(scenario, "alternate") || !strcmp(scenario, "restorer"))
 			interrupted();
+		else if (!strcmp(scenario, "null call"))
+			calls_nothing(0);
 		else if (!strcmp(scenario, "vdso"))
 			ask_the_time();
 		else if (!strcmp(scenario, "kernel"))

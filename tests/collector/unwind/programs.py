@@ -28,6 +28,8 @@ SCENARIOS = {
     "libc": ("spin", "compare", "through_libc", "main"),
     "signal": ("spin", "handler", "interrupted", "main"),
     "alternate": ("spin", "handler", "interrupted", "main"),
+    "restorer": ("spin", "handler", "restore_itself", "interrupted", "main"),
+    "null call": ("spin", "handler", "goes_on", "calls_nothing", "main"),
     "vdso": ("ask_the_time", "main"),
     "kernel": ("ask_the_kernel", "main"),
     "threads": (*DEEP[:21], "in_thread"),
