@@ -1,6 +1,6 @@
 """Ranges of rows, given by their counts: n ranges that lie one after the other, or anywhere in a column.
 
-All arguments are integer arrays of shape (n,); all results are int64.
+All arguments are integer arrays of shape (n,), where nothing else is said; all results are int64.
 """
 
 import numpy as np
@@ -28,3 +28,9 @@ def expand(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     counts = counts.astype(np.int64)
     shift: np.ndarray = np.repeat(first.astype(np.int64) - starts(counts), counts)
     return shift + np.arange(len(shift))
+
+
+def rows_of(ranges: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns the rows of some ranges (their indices, of any number), one range after the other, if all ranges lie one
+    after the other."""
+    return expand(starts(counts)[ranges], counts[ranges])

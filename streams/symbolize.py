@@ -92,7 +92,7 @@ def names_of(symbols: Symbols, address: int, file: str) -> LocationNames:
 def _sent_names(raw: RawColumns, rows: np.ndarray) -> dict[int, LocationNames]:
     """Returns the lines that the sender gave to some locations, by row."""
     counts = raw.location_line_count[rows]
-    lines = index_ranges.expand(index_ranges.starts(raw.location_line_count)[rows], counts)
+    lines = index_ranges.rows_of(rows, raw.location_line_count)
     columns = (raw.line_function, raw.line_file, raw.line_number, raw.line_start_line)
     made = iter(
         [

@@ -74,7 +74,7 @@ def locate(
         address=rows.address[first],
         name=rows.name[first],
         depth=depth[distinct],
-        frames=location[index_ranges.expand(index_ranges.starts(depth)[distinct], depth[distinct])],
+        frames=location[index_ranges.rows_of(distinct, depth)],
         row=of_stack[samples.stack],
         mappings=list(rows.mappings),
         names=list(rows.names),

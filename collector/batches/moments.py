@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.bpf.samples import Samples
+from collector.processes import changes
 from collector.processes.mappings import Mappings
 from icestream import index_ranges
 
@@ -15,22 +16,15 @@ from icestream import index_ranges
 def split(samples: Samples, mappings: Mappings) -> tuple[Samples, np.ndarray]:
     """Returns the samples with a stack for each time at which it may have meant something else, and a time (uint64)
     at which each stack was seen. Stacks that no sample refers to may be missing."""
-    moment = np.zeros(len(samples.pid), np.int64)
-    pid_of_sample = samples.stack_pid[samples.stack]
-    for pid in np.unique(pid_of_sample).tolist():
-        changes = mappings.changes(pid) if pid else _NO_TIMES
-        if len(changes):
-            of_process = np.flatnonzero(pid_of_sample == pid)
-            moment[of_process] = np.searchsorted(changes, samples.time_monotonic_ns[of_process], side="right")
-    distinct = samples.stack.astype(np.int64) * (moment.max(initial=0) + 1) + moment
-    _, first, stack = np.unique(distinct, return_index=True, return_inverse=True)
+    of_sample = samples.stack.astype(np.int64)
+    first, stack = changes.group(of_sample, samples.stack_pid[of_sample], samples.time_monotonic_ns, mappings.changes)
     rows, times = samples.stack[first], samples.time_monotonic_ns[first]
     if (np.diff(rows.astype(np.int64)) > 0).all():  # each stack once
         all_times = np.zeros(len(samples.stack_pid), np.uint64)
         all_times[rows] = times
         return samples, all_times
-    frames = _of_stacks(samples.stack_depth, rows)
-    python = _of_stacks(samples.stack_python, rows)
+    frames = index_ranges.rows_of(rows, samples.stack_depth)
+    python = index_ranges.rows_of(rows, samples.stack_python)
     return replace(
         samples,
         stack=stack.astype(np.uint32),
@@ -43,11 +37,3 @@ def split(samples: Samples, mappings: Mappings) -> tuple[Samples, np.ndarray]:
         python_code=samples.python_code[python],
         python_info=samples.python_info[python],
     ), times
-
-
-_NO_TIMES = np.empty(0, np.uint64)
-
-
-def _of_stacks(depth: np.ndarray, stacks: np.ndarray) -> np.ndarray:
-    """The rows of the frames of these stacks."""
-    return index_ranges.expand(index_ranges.starts(depth)[stacks], depth[stacks])

@@ -7,6 +7,7 @@ import numpy as np
 from collector import metrics
 from collector.bpf.samples import Samples
 from collector.labels.thread_labels import ThreadLabels
+from collector.processes import changes
 from icestream.messages.checks import Labels
 from icestream.operations import OperationNames
 from icestream.span_operations import SPAN_NAME
@@ -22,7 +23,9 @@ def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple
     threads, of_sample = np.unique(
         samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
     )
-    times, of_sample, threads = _split(samples, known, threads, of_sample)
+    # A thread is told apart from itself where its process ran another program.
+    first, row = changes.group(of_sample, samples.pid, samples.time_monotonic_ns, known.changes)
+    threads, times, of_sample = threads[of_sample[first]], samples.time_monotonic_ns[first], row
     spans = np.zeros(len(threads), np.intp)
     if samples.span_name is not None:
         count = 1 + len(samples.span_names)
@@ -42,22 +45,6 @@ def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple
         return samples, series, list(labels)
     metrics.RELABEL_DROPPED.inc(int(np.count_nonzero(~sent)))
     return _only(samples, sent), series[sent], list(labels)
-
-
-def _split(
-    samples: Samples, known: ThreadLabels, threads: np.ndarray, of_sample: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tells a thread apart from itself where its process ran another program. Returns a time (uint64) of each of the
-    threads, the row of each sample's, and the threads."""
-    moment = np.zeros(len(of_sample), np.int64)
-    for pid in np.unique(samples.pid).tolist():
-        changes = known.changes(pid)
-        if len(changes):
-            of_process = np.flatnonzero(samples.pid == pid)
-            moment[of_process] = np.searchsorted(changes, samples.time_monotonic_ns[of_process], side="right")
-    pairs = of_sample * (moment.max(initial=0) + 1) + moment
-    _, first, row = np.unique(pairs, return_index=True, return_inverse=True)
-    return samples.time_monotonic_ns[first], row, threads[of_sample[first]]
 
 
 def _bounded(labels: Labels, names: OperationNames) -> Labels:

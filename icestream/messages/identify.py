@@ -66,7 +66,7 @@ def _frames(columns: Frames, stacks: np.ndarray) -> _Frames:
         location = row = columns.stack_frames
         used = np.arange(len(columns.location_mapping))
     else:
-        location = columns.stack_frames[index_ranges.expand(index_ranges.starts(columns.stack_depth)[stacks], depth)]
+        location = columns.stack_frames[index_ranges.rows_of(stacks, columns.stack_depth)]
         used, row = renumber(location, len(columns.location_mapping))
     location_id = location_ids(columns, used)
     root = np.cumsum(depth) - 1
@@ -98,7 +98,7 @@ def location_ids(columns: Frames, rows: np.ndarray) -> np.ndarray:
     location_id = ids.combine(first, second)
     count = columns.location_line_count[rows]
     if count.any():
-        lines = index_ranges.expand(index_ranges.starts(columns.location_line_count)[rows], count)
+        lines = index_ranges.rows_of(rows, columns.location_line_count)
         _add_lines(location_id, count, _line_ids(columns, lines))
     return location_id
 

@@ -206,7 +206,7 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
 def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:
     """The columns of some stacks. Adds the mappings and strings that they need to the message."""
     depth = stacks.depth[chosen]
-    frames = stacks.frames[index_ranges.expand(index_ranges.starts(stacks.depth)[chosen], depth)]
+    frames = stacks.frames[index_ranges.rows_of(chosen, stacks.depth)]
     locations, frame_row = renumber(frames, len(stacks.mapping))
     mappings, mapping_row = renumber(stacks.mapping[locations], len(stacks.mappings), always=0)
     for row in mappings.tolist():
@@ -238,7 +238,7 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
 def _line_columns(lines: SentLines, locations: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:
     """The columns of the lines of some locations. Adds the strings that they need to the message."""
     count = lines.count[locations]
-    rows = index_ranges.expand(index_ranges.starts(lines.count)[locations], count)
+    rows = index_ranges.rows_of(locations, lines.count)
     texts, text_row = renumber(np.stack([lines.function[rows], lines.file[rows]]), len(lines.texts))
     function, file = text_row + len(message.strings)
     message.strings.extend(map(lines.texts.__getitem__, texts.tolist()))

@@ -20,3 +20,12 @@ def test_ranges_are_what_a_loop_says(counts: list[int], dtype: str) -> None:
     expected = [first[i] + position for i, position in rows]
     assert index_ranges.expand(np.array(first, dtype), column).tolist() == expected
     assert index_ranges.expand(np.array(first, dtype), column).dtype == np.int64
+
+
+@given(COUNTS, st.sampled_from(["u4", "u8", "i8"]), st.data())
+def test_rows_of_some_ranges_are_what_a_loop_says(counts: list[int], dtype: str, data: st.DataObject) -> None:
+    ranges = data.draw(st.lists(st.integers(0, len(counts) - 1), max_size=9)) if counts else []
+    expected = [sum(counts[:i]) + position for i in ranges for position in range(counts[i])]
+    found = index_ranges.rows_of(np.array(ranges, np.int64), np.array(counts, dtype))
+    assert found.tolist() == expected
+    assert found.dtype == np.int64
