@@ -15,7 +15,6 @@ from gateway.readers.otlp import Arrival
 from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
 from icestream import dead_letters, kafka
-from icestream.kafka import commit
 from icestream.topics import GATEWAY_PROFILES_GROUP, GATEWAY_SPANS_GROUP
 
 _log = logging.getLogger(__name__)
@@ -150,7 +149,7 @@ class OtlpTopic:
     def _commit(self) -> None:
         if self._ends:
             places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in self._ends.items()]
-            for place in commit(self._consumer, places):
+            for place in kafka.commit(self._consumer, places):
                 if place.error is not None:
                     raise KafkaException(place.error)
             self._ends.clear()

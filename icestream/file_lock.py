@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 _POLL_S = 0.1
+_LOCKS = Path("/proc/locks")
+"""A line for each lock, with its process and its file: https://docs.kernel.org/filesystems/proc.html"""
 
 
 class Locked(BlockingIOError):
@@ -36,10 +38,14 @@ def lock(path: Path, patience_s: float = 0.0) -> int:
         raise
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process of this PID namespace holds the lock of a file, without trying to get it. Raises OSError."""
+    return f":{path.stat().st_ino} " in _LOCKS.read_text()
+
+
 def _holder(file: int) -> str:
-    """`process 12`; where the kernel does not say who has the lock (another PID namespace, Btrfs), `another process`.
-    https://docs.kernel.org/filesystems/proc.html (locks)"""
+    """`process 12`; `another process` where the kernel does not say who has the lock (another PID namespace, Btrfs)."""
     status = os.fstat(file)
     of_file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    found = re.search(rf"FLOCK +\w+ +\w+ +([1-9]\d*) {of_file} ", Path("/proc/locks").read_text())
+    found = re.search(rf"FLOCK +\w+ +\w+ +([1-9]\d*) {of_file} ", _LOCKS.read_text())
     return f"process {found[1]}" if found else "another process"

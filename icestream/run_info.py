@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from icestream import atomic_file
+from icestream import atomic_file, file_lock
 from icestream.data_folder import SYSTEM_DATA, default_data
 
 _FILE = "run.json"
@@ -56,7 +56,7 @@ def kafka_clients(kafka: str, data: Path | None = None) -> Path | None:
     for folder in [data] if data else dict.fromkeys((default_data(), SYSTEM_DATA)):
         try:
             info = read_run_info(folder)
-            if info and info.kafka == address and info.kafka_clients and _runs(folder):
+            if info and info.kafka == address and info.kafka_clients and file_lock.is_locked(folder / "lock"):
                 return Path(info.kafka_clients)
         except PermissionError:
             log.warning(
@@ -68,8 +68,3 @@ def kafka_clients(kafka: str, data: Path | None = None) -> Path | None:
         except (OSError, ValueError, TypeError):  # it is of another version
             continue
     return None
-
-
-def _runs(folder: Path) -> bool:
-    """Whether an `icestream up` holds the lock of the folder: one that was killed has left its file. Raises OSError."""
-    return f":{(folder / 'lock').stat().st_ino} " in Path("/proc/locks").read_text()

@@ -26,6 +26,7 @@ RANGES_PER_S = 12
 """How many ranges a sink writes a second, unless they are large."""
 _NOTHING = Pending()
 _MANY_POLLS = 20
+"""A consumer that was asked so often for messages would have given what waits."""
 
 
 class Assignment:

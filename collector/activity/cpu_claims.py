@@ -15,9 +15,9 @@ import numpy as np
 
 from collector.activity.activity_datagram import ActivityDatagram
 from collector.activity.thread_ids import HostThreads
+from collector.guest.thread_time import process_clock
 from icestream.byte_cache import ByteCache
 
-_CPUCLOCK_SCHED = 2  # the clock of a process, as clock_getcpuclockid(3) makes it: include/linux/posix-timers_types.h
 _SECOND_NS = 1_000_000_000
 _FIRST_NS = 10 * _SECOND_NS
 """Of each CPU: what a process may say that it used before it was first heard. `icestream.tracing` keeps activity for as
@@ -108,7 +108,7 @@ class CpuClaims:
 def _used_ns(pid: int) -> int | None:
     """The CPU time that a process has used, with all its threads; None if it ended."""
     try:
-        return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+        return time.clock_gettime_ns(process_clock(pid))
     except OSError:
         return None
 

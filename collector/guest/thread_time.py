@@ -13,14 +13,19 @@ from collections import defaultdict
 
 from collector.guest.own_cpu import process_seconds
 
-_THREAD_CLOCK = 4 | 2  # CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of the kernel's posix-timers.h
+_SCHED, _PER_THREAD = 2, 4  # CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK of the kernel's posix-timers.h
 _MAIN = "sample"
 _UNNAMED = ("Thread-", "Dummy-")  # with a number, which would make ever more names
 
 
+def process_clock(pid: int) -> int:
+    """The CPU clock of a process, for time.clock_gettime, as clock_getcpuclockid(3) makes it."""
+    return ~pid << 3 | _SCHED
+
+
 def seconds_of(tid: int) -> float:
     """The CPU time of a thread of this process so far. Raises OSError if it has ended."""
-    return time.clock_gettime(~tid << 3 | _THREAD_CLOCK)
+    return time.clock_gettime(~tid << 3 | _PER_THREAD | _SCHED)
 
 
 def thread_seconds() -> dict[str, float]:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from collector.guest.confined_child import start
 from collector.guest.confined_jobs import MAX_MESSAGE_BYTES
+from collector.guest.thread_time import process_clock
 from collector.processes.memory_child import AREA, LENGTH, MAX_BYTES, SIZE
 from collector.processes.patience import waits_at
 
 COMMAND = ["-m", "collector.processes.memory_child"]
-_PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h
 _START_S = 30.0
 """A child has to wait for a CPU and for a disk before its first answer; more is no busy host."""
 _own = threading.local()  # `child`, of the thread
@@ -43,7 +43,7 @@ class Child:
         """As patience.waits_at."""
         if not self._ready:
             return self._started if time.monotonic() - self._started > _START_S else None
-        clock = ~self.process.pid << 3 | _PROCESS_CLOCK
+        clock = process_clock(self.process.pid)
         return waits_at(f"/proc/{self.process.pid}", lambda: time.clock_gettime(clock))
 
     def __del__(self) -> None:

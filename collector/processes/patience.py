@@ -8,8 +8,8 @@ hang. The threads are daemons, because the end of the process must not wait for 
 none.
 
 A file may also take long because of what is in it. Then the thread takes CPU time, which says nothing about the mount:
-that file is left alone, and counts as a hang of its user, too. A thread that does neither, but
-goes on slowly, is on a busy host, and is waited for.
+that file is left alone, and counts as a hang of its user, too. A thread that does neither, but goes on slowly, is on a
+busy host, and is waited for.
 """
 
 import logging

@@ -35,6 +35,12 @@ def give(data: int, path: str, user: Account) -> None:
         _give(folder, user)
 
 
+def let_enter(data: int, user: Account) -> None:
+    """Lets the user's group enter the open folder `data`, unless everybody may. Raises OSError."""
+    if not os.fstat(data).st_mode & stat.S_IXOTH:
+        let_read(data, ".", user)
+
+
 def let_read(data: int, name: str, user: Account) -> None:
     """Makes a folder of root in the open folder `data` if it is missing, and lets the user's group read it."""
     folder = _open(data, name)

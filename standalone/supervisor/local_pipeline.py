@@ -25,8 +25,8 @@ from icestream.run_info import RunInfo
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
-from standalone.supervisor import data_folder
 from standalone.supervisor.account import Account, others_with_login
+from standalone.supervisor.data_lock import lock_data
 from standalone.supervisor.free_port import free_port, listener
 from standalone.supervisor.in_process_broker import PARTITIONS, start_process
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
@@ -79,7 +79,7 @@ class LocalPipeline:
                 )
         with contextlib.ExitStack() as opened:
             try:
-                opened.callback(os.close, data_folder.take(self._folder))
+                opened.callback(os.close, lock_data(self._folder))
             except OSError as error:
                 raise StartError(f"cannot use the data folder: {error}") from error
             self._addresses["api"] = _free_address(self._settings.listen, "--listen")

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from icestream.settings import variable
 from standalone.settings import UpSettings
 from standalone.supervisor.account import Account, find_account
-from standalone.supervisor.data_folder import let_enter
-from standalone.supervisor.give_folder import give, let_read, owner
+from standalone.supervisor.give_folder import give, let_enter, let_read, owner
 from standalone.supervisor.local_kafka import HOME, why_unavailable
 from standalone.supervisor.reach import Needs, own_code, why_not
 

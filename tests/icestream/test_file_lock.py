@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,30 +21,34 @@ sys.stdin.read()
 """
 
 
-def test_who_holds_a_lock_is_named_and_its_end_frees_it(tmp_path: Path) -> None:
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
+    """A file, and the process that holds its lock until its input ends."""
     path = tmp_path / "lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    command = [sys.executable, "-c", _HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        for patience_s in (0.0, 0.2):
-            with pytest.raises(file_lock.Locked, match=f"{path} is locked by process {holder.pid}$"):
-                file_lock.lock(path, patience_s)
-        holder.kill()
+        yield path, holder
+
+
+def test_who_holds_a_lock_is_named_and_its_end_frees_it(held: tuple[Path, "subprocess.Popen[bytes]"]) -> None:
+    path, holder = held
+    assert file_lock.is_locked(path)
+    for patience_s in (0.0, 0.2):
+        with pytest.raises(file_lock.Locked, match=f"{path} is locked by process {holder.pid}$"):
+            file_lock.lock(path, patience_s)
+    holder.kill()
+    holder.wait()
+    assert not file_lock.is_locked(path)
     os.close(file_lock.lock(path))
 
 
-def test_what_waits_gets_the_lock_once_it_is_free(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdin is not None
-        holder.stdout.readline()
-        holder.stdin.close()
-        os.close(file_lock.lock(path, 60.0))
+def test_what_waits_gets_the_lock_once_it_is_free(held: tuple[Path, "subprocess.Popen[bytes]"]) -> None:
+    path, holder = held
+    assert holder.stdin is not None
+    holder.stdin.close()
+    os.close(file_lock.lock(path, 60.0))
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""The data folder."""
+"""The lock on the data folder, and who may look into that."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from standalone.supervisor import data_folder
+from standalone.supervisor.data_lock import lock_data
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -18,7 +18,7 @@ def test_no_other_user_looks_into_it_whatever_the_umask(tmp_path: Path, umask: i
             folder.mkdir()
             folder.chmod(mode)
             (folder / "spool").mkdir()
-        os.close(data_folder.take(folder))
+        os.close(lock_data(folder))
     finally:
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o750
@@ -29,6 +29,6 @@ def test_a_folder_with_another_purpose_keeps_its_mode(tmp_path: Path, caplog: py
     tmp_path.chmod(0o1777)
     (tmp_path / "of others").touch()
     for _ in range(2):
-        os.close(data_folder.take(tmp_path))
+        os.close(lock_data(tmp_path))
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
     assert f"other users can look into the data folder (chmod 750 {tmp_path})" in caplog.text

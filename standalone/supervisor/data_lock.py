@@ -1,4 +1,4 @@
-"""The data folder: one icestream at a time uses it, and no other user looks into it."""
+"""A lock on the data folder: only one icestream may use it, and no other user looks into it."""
 
 import logging
 import os
@@ -6,8 +6,6 @@ import stat
 from pathlib import Path
 
 from icestream import file_lock
-from standalone.supervisor.account import Account
-from standalone.supervisor.give_folder import let_read
 
 _OURS = {
     "activity.sock", "archive", "clickhouse", "kafka", "lock", "run.json", "spool", "symbol-cache", "symbols", "up.log",
@@ -17,7 +15,7 @@ _OURS = {
 log = logging.getLogger(__name__)
 
 
-def take(folder: Path) -> int:
+def lock_data(folder: Path) -> int:
     """Makes the folder if it is missing, with the mode 0750 whatever the umask, and locks it: until the descriptor that
     this returns is closed, or the process ends in any way. Raises OSError, also if another icestream uses it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,9 +29,3 @@ def take(folder: Path) -> int:
     elif status.st_mode & stat.S_IRWXO:
         log.warning("other users can look into the data folder (chmod 750 %s)", folder)
     return lock
-
-
-def let_enter(data: int, user: Account) -> None:
-    """Lets the user's group enter the open data folder, unless everybody may. Raises OSError."""
-    if not os.fstat(data).st_mode & stat.S_IXOTH:
-        let_read(data, ".", user)
