@@ -251,7 +251,9 @@ def test_a_process_whose_memory_does_not_answer_takes_nothing_from_others_and_no
     port = free_port()
     with hanging_memory("page", USER + 1), hanging_memory("lock") as there_before:
         with collecting(in_process_broker, tmp_path, "--metrics-listen", f"127.0.0.1:{port}") as collector:
-            assert services_of(reader, work(busy, 2000, OTEL_SERVICE_NAME="first")) == {"first"}
+            assert services_of(reader, work(busy, 6000, OTEL_SERVICE_NAME="first")) == {
+                "first"
+            }  # hangs take a second each
             with hanging_memory("lock", USER + 2) as later:
                 wait_until(lambda: hanging_processes(port) == 3)
                 assert services_of(reader, work(busy, 2000, OTEL_SERVICE_NAME="second")) == {"second"}
