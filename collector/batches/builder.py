@@ -1,15 +1,21 @@
-"""Makes windows into messages on a thread of its own, the building thread: it reads /proc, and may wait for a disk."""
+"""Makes windows into messages on a thread of its own, the building thread: it reads /proc, and may wait for a disk.
+
+Another thread looks at processes as soon as they are sampled: on a busy host they may have ended when their window is
+built.
+"""
 
 import logging
 import math
 import queue
 import threading
 import time
+from contextlib import suppress
 
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
 from collector.batches.windows import DrainedWindow, Windows
 from collector.delivery.window_buffer import WindowBuffer
+from collector.guest.priority import run_at_once
 from collector.guest.stalls import Working
 from collector.processes.listener import ProcessListener
 from collector.processes.process_events import Event, Executed
@@ -24,22 +30,23 @@ _MAX_BYTES = 64 << 20
 
 
 class BuildQueue(ProcessListener):
-    """What the building thread has to do: windows, and processes to look at while they live."""
+    """What there is to do: windows to build, and processes to look at while they live."""
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[DrainedWindow | int | None] = queue.Queue(_MAX_ITEMS)
+        self._windows: queue.Queue[DrainedWindow | None] = queue.Queue(_MAX_ITEMS)
+        self._pids: queue.Queue[int | None] = queue.Queue(_MAX_ITEMS)
         self._put_bytes = self._taken_bytes = 0  # each is written by one thread
         self._looked: dict[int, float] = {}  # when each process was put in last, by time.monotonic
         self._looked_lock = threading.Lock()
 
     def sampled(self, pid: int) -> None:
-        if len(self) < _MAX_ITEMS // 2:  # there is always room for windows
-            with self._looked_lock:
-                self._looked.pop(pid, None)
-                self._looked[pid] = time.monotonic()
-                if len(self._looked) > _MAX_LOOKED:
-                    del self._looked[next(iter(self._looked))]
-            self._queue.put_nowait(pid)
+        with self._looked_lock:
+            self._looked.pop(pid, None)
+            self._looked[pid] = time.monotonic()
+            if len(self._looked) > _MAX_LOOKED:
+                del self._looked[next(iter(self._looked))]
+        with suppress(queue.Full):
+            self._pids.put_nowait(pid)
 
     def event(self, pid: int, event: Event) -> None:
         """Of a process that was sampled before, each program is looked at while it runs."""
@@ -49,7 +56,7 @@ class BuildQueue(ProcessListener):
     def put(self, window: DrainedWindow) -> None:
         """Waits until there is room."""
         self._put_bytes += window.samples.nbytes
-        self._queue.put(window)
+        self._windows.put(window)
 
     def room(self) -> int:
         """How many windows can be put in without waiting."""
@@ -57,17 +64,24 @@ class BuildQueue(ProcessListener):
 
     def end(self) -> None:
         """Nothing follows."""
-        self._queue.put(None)
+        self._windows.put(None)
+        with suppress(queue.Full):  # then its thread, a daemon, ends with the process
+            self._pids.put_nowait(None)
 
-    def get(self) -> DrainedWindow | int | None:
-        """Waits for a window or a process ID; None at the end."""
-        item = self._queue.get()
-        if isinstance(item, DrainedWindow):
-            self._taken_bytes += item.samples.nbytes
-        return item
+    def get(self) -> DrainedWindow | None:
+        """Waits for a window; None at the end."""
+        window = self._windows.get()
+        if window is not None:
+            self._taken_bytes += window.samples.nbytes
+        return window
+
+    def get_process(self) -> int | None:
+        """Waits for a process ID; None at the end."""
+        return self._pids.get()
 
     def __len__(self) -> int:
-        return self._queue.qsize()
+        """How many windows wait."""
+        return self._windows.qsize()
 
 
 class BatchBuilder:
@@ -78,9 +92,11 @@ class BatchBuilder:
         self.sampling_s = 0.0  # CPU time of the thread that depends on how many samples there are
         self._unreported = 0  # samples of the window in work and of windows that were given up, until `buffer` has it
         self._thread = threading.Thread(target=self._run, name="build", daemon=True)
+        self._looking = threading.Thread(target=self._look, name="look", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._looking.start()
 
     def shed(self, level: int) -> None:
         """Puts off the details of new processes from level 1 on."""
@@ -91,17 +107,23 @@ class BatchBuilder:
         self._thread.join()
 
     def _run(self) -> None:
-        while (item := self._work.get()) is not None:
+        while (window := self._work.get()) is not None:
             try:
                 with Working("build"):
-                    if isinstance(item, DrainedWindow):
-                        self._build(item)
-                    else:
-                        self._windows.notice([item])
+                    self._build(window)
             except Exception:
                 metrics.FAILED.inc()
                 log.exception("a window could not be made into a batch")
             self.sampling_s = time.thread_time() - self._windows.details_s
+
+    def _look(self) -> None:
+        run_at_once()
+        while (pid := self._work.get_process()) is not None:
+            try:
+                with Working("look"):
+                    self._windows.look(pid)
+            except Exception:
+                log.exception("process %d could not be looked at", pid)
 
     def _build(self, window: DrainedWindow) -> None:
         dropped = self._unreported + self._buffer.take_dropped_samples()

@@ -61,17 +61,22 @@ class Windows:
         self._labels = labels
         self._operations = operations
         self._sequences = {RAW: 0, ACTIVITY: 0}
-        self._fresh: set[int] = set()
+        self._fresh: set[int] = set()  # processes of this window that were noticed
         self.defer = False  # whether the details of new processes are read later
-        self.details_s = 0.0  # CPU time that `notice` took so far
+        self.details_s = 0.0  # CPU time that `_notice` took so far
 
-    def notice(self, pids: Iterable[int]) -> None:
-        """Reads what /proc says of processes that were just sampled, once per window and program. With `defer`, it
-        leaves new ones for later."""
+    def look(self, pid: int) -> None:
+        """Reads what /proc says of a process that was just sampled, for the window that it is in. With `defer`, it
+        leaves new ones for later. For any thread."""
+        process = None if self.defer and self._labels.defer(pid) else self._mappings.notice(pid)
+        if process is not None:
+            self._labels.look(process)
+
+    def _notice(self, pids: Iterable[int]) -> None:
+        """Reads what /proc says of processes, once per window."""
         began_s = time.thread_time()
         for pid in pids:
-            later = self.defer and (pid in self._fresh or self._labels.defer(pid))
-            if not later and (pid not in self._fresh or self._labels.lacks(pid)):
+            if pid not in self._fresh and not (self.defer and self._labels.defer(pid)):
                 self._fresh.add(pid)
                 process = self._mappings.notice(pid)
                 if process is not None:
@@ -90,11 +95,10 @@ class Windows:
         started = time.perf_counter()
         offset_ns = self._update_clock()
         self._labels.declare(services)
-        self._fresh.clear()  # some may have executed another program since
         off_cpu = drained.samples.off_cpu
-        self.notice(np.unique(drained.samples.pid).tolist())
+        self._notice(np.unique(drained.samples.pid).tolist())
         if off_cpu is not None:
-            self.notice(np.unique(off_cpu.pid).tolist())
+            self._notice(np.unique(off_cpu.pid).tolist())
         messages = self._activity(drained, intervals, offset_ns)
         messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, dropped_samples)
         if off_cpu is not None:
@@ -116,7 +120,7 @@ class Windows:
     def _activity(self, drained: DrainedWindow, intervals: Intervals, offset_ns: int) -> list[Message]:
         off_cpu = drained.samples.off_cpu
         comms = drained.samples.comms | (off_cpu.comms if off_cpu is not None else {})
-        self.notice(np.unique(np.concatenate([intervals.pid, intervals.span_pid])).tolist()[:_MOST_ACTIVE])
+        self._notice(np.unique(np.concatenate([intervals.pid, intervals.span_pid])).tolist()[:_MOST_ACTIVE])
         intervals = label_activity(intervals, self._labels, comms, self._operations)
         if not (len(intervals.pid) or intervals.spans or intervals.dropped):
             return []

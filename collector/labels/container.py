@@ -10,6 +10,7 @@ work from within a container in the host's PID namespace.
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,28 +44,30 @@ class Container:
 
 class Containers:
     """Reads the files of each container once. `root` is the root of the host's files; by default that of process 1, or
-    this process's if it cannot be looked at."""
+    this process's if it cannot be looked at. For any thread."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or (_OF_PROCESS_1 if os.access(_OF_PROCESS_1 / "proc", os.F_OK) else Path("/"))
         self._known: dict[str, Container] = {}
         self._looks: dict[str, int] = {}
         """How often the others were looked for in vain: what starts a container does not have its mounts yet."""
+        self._lock = threading.Lock()
 
     def of(self, group: Cgroup, pid: int = 0) -> Container:
         """Returns the container of a control group; one without a name if it cannot be found. `pid`: of a process in
         it, if there is one."""
         if not _PLAIN.fullmatch(group.container_id):
             return Container()
-        container = self._known.get(group.container_id)
-        if container is None:
-            container = next(self._look(group, pid), Container())
-            looks = self._looks.pop(group.container_id, 0) + 1
-            if container.name or looks == _MOST_LOOKS:
-                _put(self._known, group.container_id, container)
-            else:
-                _put(self._looks, group.container_id, looks)
-        return container
+        with self._lock:
+            container = self._known.get(group.container_id)
+            if container is None:
+                container = next(self._look(group, pid), Container())
+                looks = self._looks.pop(group.container_id, 0) + 1
+                if container.name or looks == _MOST_LOOKS:
+                    _put(self._known, group.container_id, container)
+                else:
+                    _put(self._looks, group.container_id, looks)
+            return container
 
     def _look(self, group: Cgroup, pid: int) -> Iterator[Container]:
         container_id = group.container_id

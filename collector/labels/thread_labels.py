@@ -44,7 +44,7 @@ MAX_THREADS = 4096  # of one process
 MAX_HINTS = 4096
 MAX_PROGRAMS = 64  # of one process that are remembered
 MAX_EARLIER = 4096  # programs of all processes
-_KEEP_NS = 60 * 10**9
+_KEEP_S = 60.0  # windows that are built late have samples of what is gone
 _AGAIN_S = 60.0  # until a process whose memory did not answer is read once more
 
 
@@ -104,9 +104,9 @@ class _Earlier(NamedTuple):
 
 
 class ThreadLabels(ProcessListener):
-    """Labels by thread. `notice` reads /proc while a process runs; `of` answers from memory.
+    """Labels by thread. `notice` and `look` read /proc while a process runs; `of` answers from memory.
 
-    `event` and `hint` are for any thread, the other methods for one.
+    `defer`, `look`, `event` and `hint` are for any thread, the other methods for one.
     """
 
     def __init__(self, host: str, config: LabelConfig | None = None, containers: Containers | None = None) -> None:
@@ -118,37 +118,35 @@ class ThreadLabels(ProcessListener):
         self._hints: dict[int, Hint] = {}  # of the programs that processes run now
         self._passed: dict[int, list[Hint]] = {}  # of those that they ran before, until `_current` takes them
         self._earlier: dict[int, deque[_Earlier]] = {}
-        self._gone: list[int] = []
+        self._looked: dict[int, _Process] = {}  # what `look` read, until `_current` takes it
+        self._gone: dict[int, float] = {}  # when `of` was first asked about a process that it did not know
         self._hints_lock = threading.Lock()
         self._deferred = Deferred()
 
     def defer(self, pid: int) -> bool:
         """Whether the details of a process can be read later, because events say what is most important. Its labels
         say so until then."""
-        return pid not in self._known and pid in self._hints and self._deferred.add(pid)
+        return not self._was_read(pid) and pid in self._hints and self._deferred.add(pid)
+
+    def look(self, process: Process) -> None:
+        """Reads a process while it runs; `notice` or `of` takes that when it is asked about it."""
+        if (read := self._read(process)) is not None:
+            with self._hints_lock:
+                self._looked[process.pid] = read
+                if len(self._looked) > MAX_HINTS:
+                    del self._looked[next(iter(self._looked))]
 
     def notice(self, process: Process) -> None:
         """Reads a process that is new or runs another program; of others, reads the process context."""
         known = self._current(process.pid)
-        if known is None and process.pid in self._passed:
-            self._add(process.pid, _Process())
-            known = self._current(process.pid)
         if (
             known is None
             or known.process != process
             or time.monotonic() >= known.read_again
             or self._hints.get(process.pid, known.read_hint) is not known.read_hint
         ):
-            read = self._read(process)
-            if not process.kernel and read_process(process.pid) not in (None, process):
-                return  # it is another one by now, or runs another program
-            if known is not None:
-                read.since_monotonic_ns = known.since_monotonic_ns
-                if known.process is not None and known.process != process:
-                    read.since_monotonic_ns, read.guessed = read.read_monotonic_ns, True
-                    self._keep(process.pid, _Earlier(read.since_monotonic_ns, known))
-            if read.facts.comm or read_process(process.pid) is not None:  # else it has ended; events say more
-                self._add(process.pid, read)
+            if (read := self._read(process)) is not None:
+                self._learn(process.pid, read)
         elif known.context and known.context.look():
             known.renew()
 
@@ -194,11 +192,6 @@ class ThreadLabels(ProcessListener):
             for known in self._known.values():
                 self._look_for_pod(known)
 
-    def lacks(self, pid: int) -> bool:
-        """Whether a process that was read before runs another program that was not read."""
-        known = self._current(pid)
-        return known is not None and known.process is None and known.since_monotonic_ns > 0
-
     def changes(self, pid: int) -> np.ndarray:
         """The times (uint64, ascending) at which a process began to run another program, or became another one."""
         self._current(pid)
@@ -213,7 +206,7 @@ class ThreadLabels(ProcessListener):
         known = self._current(pid)
         if known is None:
             self._add(pid, _Process())
-            self._gone.append(pid)
+            self._gone[pid] = time.monotonic()
             known = self._current(pid) or _Process()
         if monotonic_ns is not None:
             for earlier in self._earlier.get(pid, ()):
@@ -231,33 +224,44 @@ class ThreadLabels(ProcessListener):
         return self._labels(pid, tid, known, clean(cached[0]), clean(span_name)) if span_name else cached[1]
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Forgets processes that have ended, and those that were gone when `of` was called. Call it after every
-        window."""
-        gone = [pid for pid in self._gone if (known := self._known.get(pid)) and known.process is None]
+        """Forgets processes that have ended, and those that were gone a minute ago when `of` was called. Call it after
+        every window."""
+        gone = []
+        while self._gone and self._gone[pid := next(iter(self._gone))] < time.monotonic() - _KEEP_S:
+            del self._gone[pid]
+            if not self._was_read(pid):
+                gone.append(pid)
         expired = self._deferred.expire()
         with self._hints_lock:
             for pid in (*pids, *gone):
                 self._known.pop(pid, None)
                 self._passed.pop(pid, None)
                 self._earlier.pop(pid, None)
+                self._looked.pop(pid, None)
                 if pid not in self._deferred:
                     self._hints.pop(pid, None)
             for pid in expired:
-                if pid not in self._known:  # sampled rarely: without a hint it is read as soon as it is sampled again
+                if not self._was_read(pid):  # sampled rarely: without a hint it is read as soon as it is sampled again
                     self._hints.pop(pid, None)
-        self._gone.clear()
-        until_monotonic_ns = time.monotonic_ns() - _KEEP_NS
+        until_monotonic_ns = time.monotonic_ns() - int(_KEEP_S * 1e9)
         for pid in [
             pid for pid, earlier in self._earlier.items() if earlier[-1].until_monotonic_ns < until_monotonic_ns
         ]:
             del self._earlier[pid]
 
+    def _was_read(self, pid: int) -> bool:
+        known = self._known.get(pid)
+        return known is not None and known.process is not None
+
     def _current(self, pid: int) -> _Process | None:
         """What is known of the program that a process runs now. Takes what events said of it, and of those before."""
         known = self._known.get(pid)
-        if known is None:
-            return None
         with self._hints_lock:
+            read = self._looked.pop(pid, None)
+            if known is None:
+                if read is None and pid not in self._passed:
+                    return None
+                known, self._gone[pid] = self._add(pid, _Process()), time.monotonic()
             hints = [*self._passed.pop(pid, ()), self._hints.get(pid, known.hint)]
         for hint in hints:
             since = hint.since_monotonic_ns
@@ -276,6 +280,8 @@ class ThreadLabels(ProcessListener):
             else:
                 self._keep(pid, _Earlier(since, known))
                 known = self._known[pid] = self._successor(known, hint)
+        if read is not None and read.process != known.process and read.read_monotonic_ns > known.since_monotonic_ns:
+            known = self._learn(pid, read)
         return known
 
     def _successor(self, known: _Process, hint: Hint) -> _Process:
@@ -308,7 +314,18 @@ class ThreadLabels(ProcessListener):
         if len(self._passed) > MAX_HINTS:
             del self._passed[next(iter(self._passed))]
 
-    def _read(self, process: Process) -> _Process:
+    def _learn(self, pid: int, read: _Process) -> _Process:
+        """What /proc said of the program that a process runs is what is known of it from now on."""
+        known = self._known.get(pid)
+        if known is not None:
+            read.since_monotonic_ns = known.since_monotonic_ns
+            if known.process is not None and known.process != read.process:
+                read.since_monotonic_ns, read.guessed = read.read_monotonic_ns, True
+                self._keep(pid, _Earlier(read.since_monotonic_ns, known))
+        return self._add(pid, read)
+
+    def _read(self, process: Process) -> _Process | None:
+        """What /proc says; None where that is of another process or program by now, or of none any more."""
         hint = self._hints.get(process.pid, NO_HINT)
         known = _Process(process, hint=hint, read_hint=hint, read_monotonic_ns=time.monotonic_ns())
         known.facts = read_facts(process, self._config.variables, self._config.with_command_line)
@@ -319,6 +336,9 @@ class ThreadLabels(ProcessListener):
             known.context.look()
             known.container = self._containers.of(known.facts.group, process.pid)
             self._look_for_pod(known)
+            now = read_process(process.pid)
+            if now not in (None, process) or not (now or known.facts.comm):
+                return None
         return known
 
     def _take(self, hint: Hint, known: _Process) -> None:

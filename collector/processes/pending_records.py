@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 
-from collector.processes.process_events import Event, Record, decode
+from collector.processes.process_events import Event, Record, decode, is_mapping
 
 MAX_RECORDS = 25_000
 """About 9 MB: the last seconds of a host that starts a thousand processes a second."""
@@ -49,6 +49,24 @@ class PendingRecords:
                     if not waiting:
                         del self._of_process[record.pid]
                     yield record.pid
+
+    def count(self, pid: int) -> int:
+        return len(self._of_process.get(pid, ()))
+
+    def cut(self, pid: int, most: int) -> bool:
+        """Drops the oldest mappings of a process, so that at most so many are left. Returns whether it dropped any."""
+        waiting = self._of_process[pid]
+        too_many = sum(map(is_mapping, waiting)) - most
+        if too_many <= 0:
+            return False
+        kept: deque[Record] = deque()
+        for record in waiting:
+            if too_many > 0 and is_mapping(record):
+                too_many -= 1
+            else:
+                kept.append(record)
+        self._of_process[pid] = kept
+        return True
 
     def take(self, pid: int, until_monotonic_ns: int | None = None) -> list[Event]:
         """Decodes and removes the records of a process, in order; with a time, only those before it."""

@@ -101,6 +101,12 @@ def parse(parts: list[bytes]) -> Records:
     return Records(records, lost, lost_monotonic_ns)
 
 
+def is_mapping(record: Record) -> bool:
+    """Whether it says what a process mapped, whatever that is."""
+    kind: int = _HEADER.unpack_from(record.data, record.start)[0]
+    return kind == _MMAP2
+
+
 def decode(record: Record) -> Event | None:
     """The event that a record reports; None where it is not about code."""
     monotonic_ns, data, at = record.time_monotonic_ns, record.data, record.start

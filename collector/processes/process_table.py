@@ -22,6 +22,9 @@ MAX_RANGES = 48_000
 MAX_EARLIER = 32_768
 """Ranges of all processes that others took the place of."""
 
+MAPPED_PER_S, MAPPED_AT_ONCE = 300, 5000
+"""Mappings of processes that listeners have heard of. Each may be a file to open, which takes 0.2 ms."""
+
 _MAX_ANCESTORS = 50  # whose records are decoded for one process
 _NEVER = -1
 
@@ -40,6 +43,7 @@ class ProcessTable:
         self._known: dict[int, KnownProcess] = {}
         self._pending = PendingRecords()
         self._lost_monotonic_ns = 0
+        self._room, self._room_at = float(MAPPED_AT_ONCE), time.monotonic()
         self._earlier = 0  # at least as many as the earlier ranges of all processes
 
     def __len__(self) -> int:
@@ -116,14 +120,22 @@ class ProcessTable:
 
     def apply(self, records: Records, eager: bool) -> None:
         """Takes the kernel's records. Decodes them at once if `eager`, and always those of processes that listeners
-        have heard of; else when `decode_pending` is called."""
+        have heard of; else when `decode_pending` is called. Where processes map more than anybody can look at, those
+        that map most have older mappings left out: /proc is read for them once somebody asks."""
         if records.lost:
             self._lost_monotonic_ns = max(self._lost_monotonic_ns, records.lost_monotonic_ns)
         if not records.records:
             return
-        for pid in self._pending.add(records.records):
+        before, self._room_at = self._room_at, time.monotonic()
+        self._room = min(MAPPED_AT_ONCE, self._room + (self._room_at - before) * MAPPED_PER_S)
+        for pid in sorted(self._pending.add(records.records), key=self._pending.count):
             if eager or (pid in self._known and not self._known[pid].ended):
+                count, room = self._pending.count(pid), int(self._room)
+                left_out = count > room and self._pending.cut(pid, room)
+                self._room = max(0.0, self._room - count)
                 self.decode_pending(pid)
+                if left_out and pid in self._known:
+                    self._known[pid].as_of_monotonic_ns = _NEVER
         self._drop_records()
 
     def decode_pending(self, pid: int, until_monotonic_ns: int | None = None, ancestors: int = 0) -> None:

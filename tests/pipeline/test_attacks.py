@@ -106,12 +106,12 @@ def test_an_unprivileged_user_harms_nobody_else(attack: str, embedded_pipeline: 
     budget_share = 0.05  # of the host: symbols of everything are new, and only the attack is measured
     pipeline.start(
         "collect", "--frequency", "99", "--interval", str(_WINDOW_S), "--cpu-budget", str(100 * budget_share),
-        "--lowest-frequency", "49", "--metrics-listen", metrics,
+        "--lowest-frequency", "49", "--metrics-listen", metrics, "--activity-socket", str(folder / "activity.sock"),
     )  # fmt: skip
     pipeline.wait(lambda: messages(pipeline.settings, RAW), bool)
     time.sleep(_WARM_UP_S)
     before, begun_ns = usage(pipeline.pid("collect"), metrics), time.time_ns()
-    with attacking(attack, folder, pipeline.data / "activity.sock"):
+    with attacking(attack, folder, folder / "activity.sock"):
         time.sleep(_ATTACK_S / 4)
         with victim(folder) as program:
             time.sleep(_ATTACK_S * 3 / 4)

@@ -58,11 +58,9 @@ def test_what_was_read_of_a_program_is_not_said_of_the_next_one_nor_of_the_one_b
         known.notice(process)
         ended = time.monotonic_ns()
         program(known, process.pid, ended, "after")
-        assert known.lacks(process.pid)
         times = (began - 1, began, ended - 1, ended)
         assert [at(known, process.pid, time)[0] for time in times] == ["before", "shell", "shell", "after"]
         known.notice(process)  # it is another program that has the same variables
-        assert not known.lacks(process.pid)
         assert [at(known, process.pid, time)[0] for time in times] == ["before", "shell", "shell", "shell"]
 
 
@@ -70,10 +68,10 @@ def test_an_event_that_comes_after_its_program_was_read_says_when_that_began() -
     with python(OTEL_SERVICE_NAME="second") as process:
         known = ThreadLabels("h")
         began = time.monotonic_ns()
-        known._add(
-            process.pid, known._read(process._replace(program=(1, 2, 3)))
-        )  # as if it had been read while it ran another program
-        known._known[process.pid].facts.environment["OTEL_SERVICE_NAME"] = "first"
+        known.notice(process)
+        first = known._known[process.pid]  # as if it had been read while it ran another program
+        first.process = process._replace(program=(1, 2, 3))
+        first.facts.environment["OTEL_SERVICE_NAME"] = "first"
         executed = time.monotonic_ns()
         known.notice(process)
         assert [at(known, process.pid, t)[0] for t in (began, time.monotonic_ns())] == ["first", "second"]
@@ -81,6 +79,28 @@ def test_an_event_that_comes_after_its_program_was_read_says_when_that_began() -
         assert [at(known, process.pid, t)[0] for t in (executed - 1, executed)] == ["first", "second"]
         assert labels(known, process)["service"] == "second"
         assert read_process(process.pid) == process
+
+
+def test_a_process_that_was_looked_at_keeps_its_labels_when_it_has_ended() -> None:
+    known = ThreadLabels("h")
+    with python(OTEL_SERVICE_NAME="looked") as process:
+        known.event(process.pid, Executed(1, "before"))
+        known.event(process.pid, Executed(time.monotonic_ns(), "python"))
+        known.look(process)
+    for _ in range(3):  # in each of the windows that are built late
+        assert at(known, process.pid, time.monotonic_ns())[0] == "looked"
+        assert at(known, process.pid, 1)[0] == "before"
+        known.forget([])
+    known.forget([process.pid])
+    assert at(known, process.pid, 1)[0] == "latest"
+
+
+def test_what_events_said_of_a_process_that_is_gone_counts_in_every_window() -> None:
+    known = ThreadLabels("h")
+    program(known, GONE, 10, "one")
+    for _ in range(3):
+        assert at(known, GONE, 15)[:2] == ("one", "one")
+        known.forget([])
 
 
 def test_of_too_many_programs_the_oldest_have_no_labels_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,26 @@ def test_memory_without_a_file_may_have_been_compiled_and_the_system_calls_page_
     assert ranges[3].file.build_id.startswith("gnu:")
 
 
+def test_a_flood_of_mappings_is_left_out_and_what_others_map_meanwhile_is_not(heard: Heard, one: Program) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        heard.mappings.notice(process.pid)
+        heard.apply(kernel.execute(1, PID))
+        now, count = time.monotonic_ns(), 3 * process_table.MAPPED_AT_ONCE
+        flood = [kernel.mapped(now + i, process.pid, 0x2000 * i, 0x1000, 0, "//anon") for i in range(1, count)]
+        heard.apply(*flood, one.mapped(now, PID), eager=False)
+        assert heard.paths(PID, BASE + 0x25) == [one.path]
+        known = {mapped_range.start for mapped_range in heard.mappings.ranges(process.pid)}
+        assert 0x2000 * (count - 1) in known
+        assert 0x2000 not in known
+        heard.apply(*flood[:100], eager=False)  # there is still no room for so much
+        heard.paths(process.pid, 0)
+        assert 0x2000 * (count - 1) not in {each.start for each in heard.mappings.ranges(process.pid)}  # as /proc says
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_telling_what_is_known_already_changes_nothing(heard: Heard, one: Program) -> None:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID))
     heard.apply(one.mapped(12, PID))
