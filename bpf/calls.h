@@ -8,6 +8,7 @@
 
 #define MOST_CODE_BYTES 2048 /* of a function without a frame, from its start to where it was interrupted */
 #define MOST_PROLOGUE_BYTES 32
+#define MOST_WORDS_AT_START 16 /* in the frames between that of main and _start's */
 
 /* The byte so many bytes before the end of the word. */
 #define BYTE(word, n) ((word) >> (64 - 8 * (n)) & 0xff)
@@ -83,6 +84,28 @@ static __always_inline bool find_caller_without_frame(struct walk *w, u64 *cfa)
 	*cfa = w->sp + 16; /* only the frame pointer was saved */
 	w->bp = words[0];
 	w->pc = words[1];
+	return true;
+}
+
+/* Finds where a program was started, from a frame right above: _start calls the C library with an aligned stack, so its
+ * return address lies just below where the kernel put the arguments. False: something else may have called this. */
+static __always_inline bool find_start(struct walk *w, u64 *cfa)
+{
+	u64 start_at = (w->image.start_stack & -16UL) - 8, start, word;
+	u32 i;
+
+	if (start_at - w->sp > MOST_WORDS_AT_START * 8 || !read_word(start_at, &start) || !follows_call(start))
+		return false;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < MOST_WORDS_AT_START; i++) {
+		if (w->sp + 8 * i >= start_at)
+			break;
+		if (!read_word(w->sp + 8 * i, &word) || follows_call(word))
+			return false;
+	}
+	*cfa = start_at + 8;
+	w->bp = 0;
+	w->pc = start;
 	return true;
 }
 

@@ -110,6 +110,21 @@ struct task_struct___since_5_14 {
 	unsigned int __state;
 } preserve;
 
+/* include/linux/uprobes.h: what a return probe keeps of the calls of a thread, the latest first */
+struct return_instance {
+	unsigned long stack; /* where the return address was */
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+} preserve;
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+} preserve;
+
+struct task_struct___probed { /* CONFIG_UPROBES */
+	struct uprobe_task *utask;
+} preserve;
+
 /* arch/x86/include/asm/processor.h: the thread pointer is the base of fs */
 struct thread_struct___x86 {
 	unsigned long fsbase;

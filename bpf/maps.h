@@ -90,6 +90,7 @@ enum unknown_code {
 	UNKNOWN_CODE,	/* there is no table */
 	FRAME_POINTERS, /* generated code: its compilers use frame pointers */
 	UNREQUESTED_CODE,	/* there may be a table: user space loads it on request */
+	RETURN_PROBES, /* the kernel's page in place of return addresses (unwind.h) */
 };
 
 #define CHUNK_BITS 16 /* a chunk is 64 KiB of a file's code */
@@ -107,11 +108,12 @@ struct row_page {
 	u32 rows[1 << PAGE_BITS];
 };
 
-/* collector/unwind/table.py says what these mean. */
+/* collector/unwind/cfi_steps.py says what these mean. */
 struct rule {
-	u8 cfa_kind;
-	u8 rbp_kind;
-	s16 rbp_offset;
+	u8 cfa_kind : 6;
+	u8 saved_by_rbp : 1;
+	u8 pushed : 1;
+	u8 saved[3]; /* 4 bits for each callee-saved register */
 	s32 cfa_offset;
 };
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Walks user stacks by unwinding tables on x86-64 (collector/unwind/cfi.py makes the tables from .eh_frame).
  *
- * A frame is its pc, sp and bp. The rule for pc says where the canonical frame address is (CFA: the caller's sp), and
- * where the caller's bp was saved. The return address lies just below the CFA (System V ABI; DWARF 5, section 6.4).
+ * A frame is its pc, sp and bp, and where it has the other callee-saved registers. The rule for pc says where the
+ * canonical frame address is (CFA: the caller's sp), and where the caller's registers were saved. The return address lies
+ * just below the CFA (System V ABI; DWARF 5, section 6.4), or in a register.
  */
 #ifndef ICESTREAM_UNWIND_H
 #define ICESTREAM_UNWIND_H
 
 #include "calls.h"
+#include "return_probes.h"
 
 #define FRAMES_PER_RUN 16
 #define RUNS 8 /* enough for MAX_FRAMES and the outermost frame */
@@ -25,10 +27,14 @@ enum cfa_kind {
 	CFA_SIGNAL,
 	CFA_END,
 	CFA_FRAME_POINTER,
+	CFA_RETURN_PROBE,
 	CFA_REGISTER = 16,
+	RETURN_REGISTER = 32,
 };
 
-enum rbp_kind { RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED };
+#define CALLEE_SAVED (1 << 3 | 0xf << 12) /* by DWARF number: rbx, r12 to r15; rbp is walk.bp */
+#define LOST (~0UL) /* in walk.saved_at */
+#define SAVED_LOST 15 /* in a rule; 0: the register was not changed; else it lies so many words below the return address */
 
 /* What a step returns: GO_ON, or STOP(enum end), which ends the walk. */
 #define GO_ON 0
@@ -112,8 +118,8 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	if (w->mapping_chunks == 0) {
 		if (w->mapping_first_chunk == UNREQUESTED_CODE)
 			request(w, REQUEST_TABLE, w->mapping_start);
-		rule->cfa_kind = CFA_FRAME_POINTER;
-		return w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
+		rule->cfa_kind = w->mapping_first_chunk == RETURN_PROBES ? CFA_RETURN_PROBE : CFA_FRAME_POINTER;
+		return w->mapping_first_chunk == RETURN_PROBES || w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
 	}
 	if (chunk_number >= w->mapping_chunks)
 		return without_rule(w, rule);
@@ -139,20 +145,39 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	return rule->cfa_kind == CFA_NONE ? without_rule(w, rule) : GO_ON;
 }
 
+/* From now on, the callee-saved registers are those of the frame that was interrupted. */
+static __always_inline void know_all_registers(struct walk *w)
+{
+	u64 *at = w->saved_at;
+
+	at[3] = at[12] = at[13] = at[14] = at[15] = 0;
+	w->interrupted = w->all_registers = true;
+}
+
+/* From now on, nobody knows the callee-saved registers, but for rbp. */
+static __always_inline void lose_registers(struct walk *w)
+{
+	u64 *at = w->saved_at;
+
+	at[3] = at[12] = at[13] = at[14] = at[15] = LOST;
+}
+
 /* Continues in what a signal interrupted: struct rt_sigframe lies at sp, and its ucontext has the registers. */
 static __always_inline int step_over_signal(struct walk *w, u32 frame, u32 word)
 {
-	u64 saved[7]; /* uc_mcontext from rbp on: rbp rbx rdx rax rcx rsp rip */
+	u64 saved[9], *r = w->registers; /* of uc_mcontext, from rdi on: rdi rsi rbp rbx rdx rax rcx rsp rip */
 
-	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + 120)))
+	if (bpf_probe_read_user(r + 8, 8 * sizeof(*r), (void *)(w->sp + 40)) ||
+		bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + 104)))
 		return STOP(READ_FAULT);
 	/* Nothing called from here: the handler returns to the first instruction, and the byte before is of another function. */
 	w->d.words[word & (WORDS - 1)] = w->pc;
 	w->cfa[frame & 127] = w->sp + 120;
-	w->bp = saved[0];
-	w->sp = saved[5];
-	w->pc = saved[6];
-	w->interrupted = true;
+	r[5] = saved[0], r[4] = saved[1], r[3] = saved[3], r[1] = saved[4], r[0] = saved[5], r[2] = saved[6];
+	w->bp = saved[2];
+	w->sp = saved[7];
+	w->pc = saved[8];
+	know_all_registers(w);
 	return GO_ON;
 }
 
@@ -165,11 +190,25 @@ static __always_inline bool in_python_trampoline(struct walk *w)
 	return w->process.python_runtime && !w->interrupted && read_word(w->pc, &code) && code << 24 >> 24 == 0xc308c48348;
 }
 
+/* Finds what the frame has in a register. */
+static __always_inline bool find_register(struct walk *w, u32 number, u64 *value)
+{
+	u64 at;
+
+	if (!w->all_registers && !(CALLEE_SAVED >> number & 1))
+		return false;
+	asm volatile("" : "+r"(number));
+	at = w->saved_at[number & 15];
+	if (at && CALLEE_SAVED >> (number & 15) & 1)
+		return at != LOST && read_word(at, value);
+	*value = w->registers[number & 15];
+	return true;
+}
+
 static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 {
 	u64 low = (u64)(s64)(s16)(rule->cfa_offset & 0xffff), high = (u64)(s64)(s16)(rule->cfa_offset >> 16);
 	u64 offset = (u64)(s64)rule->cfa_offset;
-	u32 number;
 
 	switch (rule->cfa_kind) {
 	case CFA_RSP:
@@ -188,33 +227,52 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 		*cfa = w->sp + 8 + ((w->pc & 15) >= offset ? 8 : 0);
 		return GO_ON;
 	}
-	number = rule->cfa_kind - CFA_REGISTER;
-	if (number > 15 || w->d.user_depth != 1) /* other registers are known only in the interrupted frame */
+	if (rule->cfa_kind >= RETURN_REGISTER) {
+		*cfa = w->sp + offset;
+		return GO_ON;
+	}
+	if (rule->cfa_kind < CFA_REGISTER || !find_register(w, rule->cfa_kind - CFA_REGISTER, cfa))
 		return STOP(NO_RULE);
-	asm volatile("" : "+r"(number));
-	*cfa = w->registers[number & 15] + offset;
+	*cfa += offset;
 	return GO_ON;
+}
+
+/* Notes where the caller has a callee-saved register: below `lowest` none was saved. Without branches, of which the verifier
+ * would follow both. */
+static __always_inline void note_saved(u64 *at, u64 saved, u64 return_at, u64 lowest)
+{
+	u64 place = return_at - 8 * saved, keep = (saved - 1) >> 63 | (place - lowest) >> 63, lost = (saved + 1) >> 4;
+
+	*at = (*at & -keep) | (place & (keep - 1)) | -lost;
 }
 
 static __always_inline int read_caller(struct walk *w, struct rule *rule, u64 cfa)
 {
-	u64 saved[2];
+	u64 return_at = (rule->saved_by_rbp ? w->bp + 16 : cfa) - 8, saved[2], *at = w->saved_at;
+	u64 lowest = rule->pushed ? w->sp : 0;
+	u32 rbp = rule->saved[0] & 15;
 
-	if (rule->rbp_kind == RBP_AT_CFA && rule->rbp_offset == -16) {
+	if (rule->cfa_kind >= RETURN_REGISTER) {
+		if (!find_register(w, rule->cfa_kind - RETURN_REGISTER, &w->pc))
+			return STOP(NO_RULE);
+	} else if (rbp == 1 && !rule->saved_by_rbp) {
 		if (bpf_probe_read_user(saved, sizeof(saved), (void *)(cfa - 16)))
 			return STOP(READ_FAULT);
 		w->bp = saved[0];
 		w->pc = saved[1];
-		return GO_ON;
+		rbp = 0;
+	} else if (!read_word(cfa - 8, &w->pc)) {
+		return STOP(READ_FAULT);
 	}
-	if (!read_word(cfa - 8, &w->pc))
-		return STOP(READ_FAULT);
-	if (rule->rbp_kind == RBP_AT_CFA && !read_word(cfa + (u64)(s64)rule->rbp_offset, &w->bp))
-		return STOP(READ_FAULT);
-	if (rule->rbp_kind == RBP_AT_RBP && !read_word(w->bp + (u64)(s64)rule->rbp_offset, &w->bp))
-		return STOP(READ_FAULT);
-	if (rule->rbp_kind == RBP_UNDEFINED)
+	if (rbp == SAVED_LOST)
 		w->bp = 0;
+	else if (rbp && !read_word(return_at - 8 * rbp, &w->bp))
+		return STOP(READ_FAULT);
+	note_saved(at + 3, rule->saved[0] >> 4, return_at, lowest);
+	note_saved(at + 12, rule->saved[1] & 15, return_at, lowest);
+	note_saved(at + 13, rule->saved[1] >> 4, return_at, lowest);
+	note_saved(at + 14, rule->saved[2] & 15, return_at, lowest);
+	note_saved(at + 15, rule->saved[2] >> 4, return_at, lowest);
 	return GO_ON;
 }
 
@@ -230,12 +288,12 @@ static __always_inline int follow_frame_pointer(struct walk *w, u64 *cfa)
 		return read_word(w->sp + 8, &w->pc) ? GO_ON : STOP(READ_FAULT);
 	}
 	has_frame = w->bp >= w->sp && !(w->bp & 7) && !bpf_probe_read_user(saved, sizeof(saved), (void *)w->bp);
-	if (w->interrupted && !(has_frame && called_this(w, saved[1], MOST_CODE_BYTES)) && find_caller_without_frame(w, cfa))
+	if (w->all_registers && !(has_frame && called_this(w, saved[1], MOST_CODE_BYTES)) && find_caller_without_frame(w, cfa))
 		return GO_ON;
+	if (w->without_rule && has_frame)
+		has_frame = w->bp - w->sp <= MOST_FRAME_BYTES && follows_call(saved[1]) && find_mapping(w, saved[1] - 1);
 	if (!has_frame)
-		return STOP(NO_RULE);
-	if (w->without_rule && (w->bp - w->sp > MOST_FRAME_BYTES || !follows_call(saved[1]) || !find_mapping(w, saved[1] - 1)))
-		return STOP(NO_RULE);
+		return w->without_rule && find_start(w, cfa) ? GO_ON : STOP(NO_RULE);
 	*cfa = w->bp + 16;
 	w->bp = saved[0];
 	w->pc = saved[1];
@@ -301,19 +359,26 @@ static __always_inline int step(struct walk *w)
 		return STOP(COMPLETE);
 	if (rule.cfa_kind == CFA_SIGNAL)
 		return step_over_signal(w, frame, word);
+	if (rule.cfa_kind == CFA_RETURN_PROBE) {
+		if (!leave_return_probe(w))
+			return STOP(NO_RULE);
+		w->d.user_depth = frame; /* the page is no caller */
+		return GO_ON;
+	}
 	stop = rule.cfa_kind == CFA_FRAME_POINTER ? follow_frame_pointer(w, &cfa) : find_cfa(w, &rule, &cfa);
 	if (stop)
 		return stop;
-	if (cfa <= w->sp) /* stacks grow downwards, so this is no caller */
+	if (cfa + (rule.cfa_kind >= RETURN_REGISTER) <= w->sp) /* stacks grow downwards, so this is no caller */
 		return STOP(NO_RULE);
-	stop = rule.cfa_kind == CFA_FRAME_POINTER ? GO_ON : read_caller(w, &rule, cfa);
-	if (stop)
+	if (rule.cfa_kind == CFA_FRAME_POINTER)
+		lose_registers(w);
+	else if ((stop = read_caller(w, &rule, cfa)))
 		return stop;
 	w->cfa[frame & 127] = cfa;
 	if (w->without_rule)
 		mark(w);
 	w->sp = cfa;
-	w->interrupted = false;
+	w->interrupted = w->all_registers = false;
 	return w->pc ? GO_ON : STOP(COMPLETE);
 }
 
@@ -350,7 +415,7 @@ static __always_inline bool start_walk_at(struct walk *w, struct user_registers 
 	w->pc = saved->ip;
 	w->sp = saved->sp;
 	w->bp = saved->bp;
-	w->interrupted = true;
+	know_all_registers(w);
 	w->marked = false;
 	w->mapping_start = w->mapping_end = 0;
 	return true;

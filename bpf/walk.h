@@ -101,9 +101,13 @@ struct walk {
 	u64 sp;
 	u64 bp;
 	bool interrupted; /* pc is the next instruction to run, not a return address */
+	bool all_registers; /* those that functions do not keep for their callers are known, too */
 	bool marked;	  /* a caller was found without a rule, and the stack says where */
 	bool without_rule; /* there is no rule for this frame */
-	u64 registers[16]; /* of the interrupted frame, by DWARF number */
+	/* By DWARF number: of the frame that was interrupted last. Where a callee-saved register of the next frame lies on the
+	 * stack: 0: it still is what it was in that frame; LOST: nobody knows. It is read only if a rule needs it. */
+	u64 registers[16];
+	u64 saved_at[16];
 
 	/* The mapping of the previous frame. */
 	u64 mapping_start;

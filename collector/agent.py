@@ -21,6 +21,7 @@ from collector.bpf.sampler import Sampler
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.delivery.window_buffer import WindowBuffer
+from collector.generated_code import GeneratedCode
 from collector.guest import capabilities, memory, priority, stalls
 from collector.guest.own_cpu import process_seconds
 from collector.guest.pace import Pace, period_ns
@@ -83,6 +84,7 @@ class Loaded:
 
     labels: ThreadLabels
     sampler: Sampler
+    generated: GeneratedCode
     pace: Pace
     quotas: Quotas | None
 
@@ -94,7 +96,7 @@ def load(settings: CollectorSettings) -> Loaded:
     sampler = Sampler(settings.frequency, settings.loader, sizes, _waits(settings))
     sampler.start()
     sampler.pause()
-    return Loaded(labels, sampler, Pace(settings, sampler), load_quotas())
+    return Loaded(labels, sampler, GeneratedCode(), Pace(settings, sampler), load_quotas())
 
 
 def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache, buffer: WindowBuffer) -> Profiler:
@@ -108,7 +110,8 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
         metrics.RECEIVED.read(loaded.quotas.cut, "cut")
     contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open, files.patiently)
     work = BuildQueue()
-    host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work, contexts, activity])
+    listeners = [labels, work, contexts, activity]
+    host = Host(sampler.program, files, TableCache(settings.unwind_cache), listeners, loaded.generated)
     operations = OperationNames(settings.most_operations)
     metrics.RECEIVED.read(lambda: operations.replaced, "many_operations")
     windows = Windows(host_id(settings), host, labels, operations, period_ns(settings.frequency))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from collector import metrics
 from collector.bpf.program import ProfileProgram
 from collector.bpf.requests import Request, RequestKind, take
+from collector.generated_code import GeneratedCode
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, Mappings
@@ -26,14 +27,17 @@ class Host:
         files: FileCache,
         tables: TableCache,
         listeners: Sequence[ProcessListener] = (),
+        generated: GeneratedCode | None = None,
     ) -> None:
+        """`generated`: made while the privileges for it are there."""
         self._program, self._files, self._listeners = program, files, listeners
         self._code = CodeQueue()
         self.python = PythonProcesses(files.open, program.set_python_layout, files.patiently)
         self._unwinding = Unwinding(program, tables, files.open, files.patiently) if program.unwinds else None
         walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
         self.mappings = Mappings(files, [*walking, *listeners])
-        self._watcher = Watcher(self.mappings)
+        self.generated = generated or GeneratedCode()
+        self._watcher = Watcher(self.mappings, generated=self.generated)
         self._watcher.add(program.requests_fd, self._answer)
 
     def start(self) -> None:

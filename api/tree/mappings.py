@@ -22,6 +22,10 @@ _FUNCTION_KINDS = {
 }  # by icestream.v1.Mapping.Kind
 
 
+_NAMED = 4
+_KERNEL_FILE = "[kernel]"
+
+
 @dataclass(frozen=True, slots=True)
 class Mapping:
     kind: int  # icestream.v1.Mapping.Kind
@@ -33,6 +37,8 @@ class Mapping:
         """The kind of the functions in it."""
         if self.file == TRUNCATED:
             return "unknown"
+        if self.file == _KERNEL_FILE and self.kind == _NAMED:  # code that it generated
+            return "kernel"
         return _FUNCTION_KINDS.get(self.kind, "unknown")
 
 

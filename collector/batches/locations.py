@@ -8,6 +8,7 @@ from collector.batches.moments import split
 from collector.bpf.samples import ENDS, FOUND_WITHOUT_RULE, Samples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
+from collector.processes.mapped_history import Located
 from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from collector.python.merge import add_cuts, merge, python_frames
@@ -38,7 +39,7 @@ def locate(
     name says why.
     collector/python/merge.py says where Python frames stand.
     """
-    samples, times = split(samples, mappings)
+    samples, times = split(samples, mappings, kernel)
     depth = samples.stack_depth.astype(np.int64)
     stack = index_ranges.owners(depth)
     position = index_ranges.positions(depth)
@@ -46,7 +47,7 @@ def locate(
     is_return = (position != 0) & (position < kernel_depth)
     addresses = samples.frames - is_return.astype(np.uint64)
     rows = _Rows(len(addresses))
-    rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, kernel)
+    rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, times[stack], kernel)
     marks = (position >= kernel_depth) & (addresses == FOUND_WITHOUT_RULE)
     of_process = np.flatnonzero((position >= kernel_depth) & ~marks)
     rows.add_processes(of_process, addresses, samples.stack_pid[stack], times[stack], mappings)
@@ -134,10 +135,9 @@ class _Rows:
         self.mappings: dict[MappedFile, int] = {UNKNOWN: 0}
         self.names: dict[Name, int] = {_NO_NAME: 0}
 
-    def add_kernel(self, at: np.ndarray, addresses: np.ndarray, kernel: Kernel) -> None:
+    def add_kernel(self, at: np.ndarray, addresses: np.ndarray, times: np.ndarray, kernel: Kernel) -> None:
         if len(at):
-            rows, self.address[at] = kernel.locate(addresses[at])
-            self.mapping[at] = self._mapping_rows(kernel.files, rows)
+            self._add(at, kernel.locate(addresses[at], times[at]))
 
     def add_processes(
         self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, times: np.ndarray, mappings: Mappings
@@ -146,12 +146,7 @@ class _Rows:
         order = at[np.argsort(pid[at], kind="stable")]
         pids, first = np.unique(pid[order], return_index=True)
         for process, part in zip(pids.tolist(), np.split(order, first[1:]), strict=False):
-            located = mappings.locate(process, addresses[part], times[part])
-            self.mapping[part] = self._mapping_rows(located.files, located.file)
-            self.address[part] = located.address
-            named = part[located.name >= 0]
-            if len(named):
-                self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
+            self._add(part, mappings.locate(process, addresses[part], times[part]))
 
     def add_named(self, at: np.ndarray, mapping: MappedFile, name: Name) -> None:
         if len(at):
@@ -171,6 +166,13 @@ class _Rows:
     def keep(self, frames: np.ndarray) -> None:
         """Keeps only these frames, in this order."""
         self.mapping, self.address, self.name = self.mapping[frames], self.address[frames], self.name[frames]
+
+    def _add(self, at: np.ndarray, located: Located) -> None:
+        self.mapping[at] = self._mapping_rows(located.files, located.file)
+        self.address[at] = located.address
+        named = at[located.name >= 0]
+        if len(named):
+            self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
 
     def _mapping_rows(self, files: list[MappedFile], rows: np.ndarray) -> np.ndarray:
         used, inverse = np.unique(rows, return_inverse=True)

@@ -56,7 +56,7 @@ class Windows:
         self._sent_monotonic_ns = time.monotonic_ns()  # end of the last window with CPU samples
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
-        self._kernel = Kernel()
+        self._kernel = Kernel(generated=host.generated)
         self._mappings, self._python = host.mappings, host.python
         self._labels = labels
         self._operations = operations

@@ -53,6 +53,7 @@ UNKNOWN = MappedFile(Mapping.UNKNOWN, "", "")
 JIT = MappedFile(Mapping.NAMED, "", "[jit]")
 TRUNCATED = MappedFile(Mapping.NAMED, "", unnamed.TRUNCATED)
 VDSO = "[vdso]"
+UPROBES = "[uprobes]"
 
 
 class MapsEntry(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collector.processes import memory
 from collector.processes.file_owner import ROOT
-from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFile, MapsEntry
+from collector.processes.mapped_files import UPROBES, VDSO, FileCache, Identity, MappedFile, MapsEntry
 from collector.processes.process import effective_user_of
 from collector.processes.process_events import Mapped
 from icestream.v1.common_pb2 import Mapping
@@ -22,7 +22,7 @@ _PAGE = 4096
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *([^\n]*)$", re.MULTILINE)
 _DELETED = " (deleted)"
 _ANONYMOUS = MappedFile(Mapping.UNKNOWN, "", "[anon]")
-_NOT_COMPILED = ("[vsyscall]", "[uprobes]")
+_NOT_COMPILED = ("[vsyscall]", UPROBES)
 _start, _end = attrgetter("start"), attrgetter("end")
 
 

@@ -1,4 +1,5 @@
-"""The kernel's records about processes on every CPU: programs they execute, files they map, forks and exits.
+"""The kernel's records about processes on every CPU: programs they execute, files they map, forks and exits; and about
+the code that it generates.
 
 A software event that never happens (PERF_COUNT_SW_DUMMY) is opened on each CPU for the side-band records that come with
 it, see perf_event_open(2). The kernel puts the records into one ring buffer for each CPU, and we read it in bulk: 256
@@ -18,7 +19,7 @@ from collector.bpf.perf_event import ATTRIBUTES_SIZE, TYPE_SOFTWARE, online_cpus
 _DUMMY = 9
 _SAMPLE_TIME = 1 << 2
 _MMAP, _COMM, _TASK, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 13, 1 << 14, 1 << 18
-_MMAP2, _COMM_EXEC, _USE_CLOCKID, _BUILD_ID = 1 << 23, 1 << 24, 1 << 25, 1 << 34
+_MMAP2, _COMM_EXEC, _USE_CLOCKID, _KSYMBOL, _BUILD_ID = 1 << 23, 1 << 24, 1 << 25, 1 << 29, 1 << 34
 _CLOCK_MONOTONIC = 1
 _WATERMARK_BYTES = 80  # a fork or an exit has 40, a mapping 88 or more
 _HEAD_AT, _TAIL_AT = 1024, 1032  # in the first page, struct perf_event_mmap_page
@@ -94,7 +95,7 @@ def _ring_bytes(cpus: int) -> int:
 
 def _open(cpu: int) -> int:
     """Raises OSError."""
-    flags = _MMAP | _COMM | _TASK | _WATERMARK | _SAMPLE_ID_ALL | _MMAP2 | _COMM_EXEC | _USE_CLOCKID
+    flags = _MMAP | _COMM | _TASK | _WATERMARK | _SAMPLE_ID_ALL | _MMAP2 | _COMM_EXEC | _USE_CLOCKID | _KSYMBOL
     with contextlib.suppress(OSError):
         return open_event(_attributes(flags | _BUILD_ID), cpu)
     return open_event(_attributes(flags), cpu)  # before Linux 5.12: device and inode instead of build IDs

@@ -1,16 +1,17 @@
 """Reads the kernel's records about processes from the bytes of its rings.
 
-Formats: PERF_RECORD_COMM, _EXIT, _FORK, _MMAP2 and _LOST in linux/perf_event.h, each followed by its
-time (CLOCK_MONOTONIC), as perf_ring.py asks for it. `parse` reads only what all records share, `decode` the rest.
+Formats: PERF_RECORD_COMM, _EXIT, _FORK, _MMAP2, _KSYMBOL and _LOST in linux/perf_event.h, each followed by its
+time (CLOCK_MONOTONIC), as perf_ring.py asks for it. Of records about processes, `parse` reads only what all share,
+`decode` the rest.
 """
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-_LOST, _COMM, _EXIT, _FORK, _MMAP2 = 2, 3, 4, 7, 10
+_LOST, _COMM, _EXIT, _FORK, _MMAP2, _KSYMBOL = 2, 3, 4, 7, 10, 17
 _COMM_EXEC = 1 << 13
 _MMAP_BUILD_ID = 1 << 14
 _HEADER = struct.Struct("<IHHIII")  # type, misc, size, pid; of a task: parent's pid and tid
@@ -20,6 +21,9 @@ _MAP = struct.Struct("<QQQ24sII")
 _INODE = struct.Struct("<IIQQ")
 _NAME_AT = 72
 _PROT_EXEC = 4
+_KERNEL_CODE = struct.Struct("<QIHH")
+_KERNEL_NAME_AT = 24
+_UNREGISTER = 1
 
 
 class Forked(NamedTuple):
@@ -57,6 +61,16 @@ class Mapped(NamedTuple):
 Event = Forked | Executed | Exited | Mapped
 
 
+class KernelCode(NamedTuple):
+    """The kernel generated code in [start, end), or will free it."""
+
+    time_monotonic_ns: int
+    start: int
+    end: int
+    name: str
+    gone: bool
+
+
 class Record(NamedTuple):
     """A record that is not decoded yet."""
 
@@ -73,11 +87,13 @@ class Records:
     records: list[Record]
     lost: int  # records that the kernel had no room for
     lost_monotonic_ns: int  # the time of the last loss
+    kernel_code: list[KernelCode] = field(default_factory=list)
 
 
 def parse(parts: list[bytes]) -> Records:
     """Reads whole records of several rings. Stops in a part where the bytes do not fit the format."""
     records: list[Record] = []
+    kernel_code: list[KernelCode] = []
     lost, lost_monotonic_ns = 0, 0
     header, time = _HEADER.unpack_from, _TIME.unpack_from
     for data in parts:
@@ -90,6 +106,8 @@ def parse(parts: list[bytes]) -> Records:
             if kind == _LOST:
                 lost += time(data, begin + 16)[0]
                 lost_monotonic_ns = max(lost_monotonic_ns, time(data, at - 8)[0])
+            elif kind == _KSYMBOL:
+                kernel_code.append(_kernel_code(data, begin, size, time(data, at - 8)[0]))
             elif (
                 kind == _MMAP2
                 or (kind == _COMM and misc & _COMM_EXEC)
@@ -98,7 +116,7 @@ def parse(parts: list[bytes]) -> Records:
             ):
                 records.append(Record(time(data, at - 8)[0], pid, data, begin))
     records.sort(key=attrgetter("time_monotonic_ns"))
-    return Records(records, lost, lost_monotonic_ns)
+    return Records(records, lost, lost_monotonic_ns, kernel_code)
 
 
 def is_mapping(record: Record) -> bool:
@@ -117,6 +135,12 @@ def decode(record: Record) -> Event | None:
         name = data[at + 16 : at + size - 8].partition(b"\0")[0]
         return Executed(monotonic_ns, name.decode("utf-8", "replace"))
     return Forked(monotonic_ns, parent) if kind == _FORK else Exited(monotonic_ns)
+
+
+def _kernel_code(data: bytes, at: int, size: int, monotonic_ns: int) -> KernelCode:
+    start, length, _, flags = _KERNEL_CODE.unpack_from(data, at + 8)
+    name = data[at + _KERNEL_NAME_AT : at + size - 8].partition(b"\0")[0].decode("utf-8", "replace")
+    return KernelCode(monotonic_ns, start, start + length, name, bool(flags & _UNREGISTER))
 
 
 def _mapped(data: bytes, at: int, misc: int, size: int, monotonic_ns: int) -> Mapped | None:

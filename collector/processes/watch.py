@@ -13,15 +13,18 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
+from typing import TypeVar
 
+from collector.generated_code import GeneratedCode
 from collector.guest.priority import run_at_once
 from collector.guest.stalls import Working
 from collector.processes.mappings import Mappings
 from collector.processes.perf_ring import Rings
-from collector.processes.process_events import Record, Records, parse
+from collector.processes.process_events import KernelCode, Record, Records, parse
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T", Record, KernelCode)
 _TIME = attrgetter("time_monotonic_ns")
 
 BUDGET = 0.005
@@ -37,10 +40,18 @@ _FOLLOW_CPUS_S = 5.0
 
 
 class Watcher:
-    """Gives events to `mappings` from `start` to `close`. Call `add` for other descriptors before `start`."""
+    """Gives events to `mappings`, and those about the kernel's own code to `generated`, from `start` to `close`. Call
+    `add` for other descriptors before `start`."""
 
-    def __init__(self, mappings: Mappings, budget: float = BUDGET, ring_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        mappings: Mappings,
+        budget: float = BUDGET,
+        ring_bytes: int = 0,
+        generated: GeneratedCode | None = None,
+    ) -> None:
         self._mappings = mappings
+        self._generated = generated
         self._budget = budget
         self._rings = Rings(ring_bytes)
         self._sources: dict[int, Callable[[], bool]] = {}
@@ -52,6 +63,7 @@ class Watcher:
         self._saved_s = _BURST_S  # CPU time that may still be used at once
         self._began = self._due = time.monotonic()  # the last reading; when to read at the latest
         self._later: list[Record] = []  # read, but not given to `mappings` yet
+        self._later_code: list[KernelCode] = []  # or to `generated`
         self._warned = ""  # the last warning
         self.eager = True  # whether events are decoded at once
         self.resting = False  # whether it is to wake rarely; may be set at any time
@@ -118,14 +130,16 @@ class Watcher:
         self._ready.poll(0, 64)  # what comes from now on wakes us again
         until_monotonic_ns = time.monotonic_ns()
         read = parse(self._rings.read())
-        records = sorted([*self._later, *read.records], key=_TIME)
-        count = bisect_right(records, until_monotonic_ns, key=_TIME)
-        self._later = records[count:]
-        if self._later:
+        records, self._later = _up_to(until_monotonic_ns, [*self._later, *read.records])
+        kernel_code, self._later_code = _up_to(until_monotonic_ns, [*self._later_code, *read.kernel_code])
+        if self._later or self._later_code:
             self._due = began
         self.records += len(read.records)
         self.lost += read.lost
-        self._mappings.apply(Records(records[:count], read.lost, read.lost_monotonic_ns), self.eager)
+        whole = Records(records, read.lost, read.lost_monotonic_ns, kernel_code)
+        if self._generated is not None:
+            self._generated.apply(whole)
+        self._mappings.apply(whole, self.eager)
         self._pace(began - self._began, time.thread_time() - began_s)
         self._began = began
 
@@ -162,4 +176,14 @@ class Watcher:
         for fd in opened:
             self._ready.register(fd, select.EPOLLIN)
         if opened and self._thread.is_alive():
-            self._mappings.apply(Records([], 1, time.monotonic_ns()))
+            missed = Records([], 1, time.monotonic_ns())
+            self._mappings.apply(missed)
+            if self._generated is not None:
+                self._generated.apply(missed)
+
+
+def _up_to(until_monotonic_ns: int, records: list[T]) -> tuple[list[T], list[T]]:
+    """Returns the records up to a time, in the order of their times, and the others."""
+    records.sort(key=_TIME)
+    count = bisect_right(records, until_monotonic_ns, key=_TIME)
+    return records[:count], records[count:]

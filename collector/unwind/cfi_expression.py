@@ -3,6 +3,7 @@
 Format: DWARF 5, sections 2.5 and 6.4.2.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from collector.unwind import cfi_leb
@@ -42,6 +43,7 @@ def cfa(expression: bytes) -> tuple[int, int]:
     return kind, operand.added << 16 | operand.offset & 0xFFFF
 
 
+@lru_cache(1024)  # a compiler writes the same few again and again
 def parse(expression: bytes) -> Operand | None:
     """Returns the meaning of an expression of one register, at most one DW_OP_deref and sums of constants; None for any
     other."""

@@ -8,7 +8,7 @@ from collector.elf import gopclntab
 from collector.elf.error import ElfError, reading
 from collector.elf.gopclntab import GO_1_18, GO_1_20, GoTable
 from collector.elf.reader import MAX_OFFSET
-from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, NOTHING, RBP_AT_CFA, Steps, intervals, pack
+from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, NOTHING, Steps, intervals, pack
 from collector.unwind.code_file import CodeFile
 
 _MARKS = (".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo")
@@ -34,8 +34,7 @@ def frame_pointers(file: CodeFile) -> Steps:
     """The rule for all code that has no other."""
     text = file.by_name.get(".text")
     start, end = (text.address, text.end) if text else (int(file.code[0, 0]), int(file.code[0, 1]))
-    rule = pack(CFA_FRAME_POINTER, 16, RBP_AT_CFA, -16)
-    return intervals(np.array([start]), np.array([end]), np.array([rule], np.uint64))
+    return intervals(np.array([start]), np.array([end]), np.array([pack(CFA_FRAME_POINTER)], np.uint64))
 
 
 def outermost(file: CodeFile) -> Steps:

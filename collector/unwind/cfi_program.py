@@ -1,7 +1,8 @@
 """Runs the call frame programs of many functions at once, and returns rules.
 
 The state after an instruction is what the last instructions before it set; numpy finds those for millions of
-instructions at a time. Only the CFA, rbp and the return address are followed (DWARF 5, section 6.4.2).
+instructions at a time. The CFA, the callee-saved registers and the return address are followed (DWARF 5, section
+6.4.2).
 """
 
 from dataclasses import dataclass, fields
@@ -12,6 +13,7 @@ from collector.unwind import cfi_expression
 from collector.unwind import cfi_instructions as op
 from collector.unwind.cfi_expression import RBP, RIP, RSP
 from collector.unwind.cfi_steps import (
+    CALLEE_SAVED,
     CFA_END,
     CFA_NONE,
     CFA_RBP,
@@ -19,15 +21,20 @@ from collector.unwind.cfi_steps import (
     CFA_RSP,
     CFA_RSP_DEREF,
     CFA_SIGNAL,
+    LOST,
     NONE,
-    RBP_AT_CFA,
-    RBP_AT_RBP,
-    RBP_SAME,
-    RBP_UNDEFINED,
+    PUSHED,
+    RETURN_REGISTER,
+    SAVED_BY_RBP,
     pack,
 )
 
-_RETURN_AT_CFA, _RETURN_UNDEFINED, _RETURN_ELSEWHERE = range(3)
+_FOLLOWED = (*CALLEE_SAVED, RIP)
+_BY_RBP = 16
+"""Of a callee-saved register: what a rule says of it (LOST at most), + _BY_RBP where it counts from rbp."""
+_RETURN_ELSEWHERE, _RETURN_AT_CFA, _RETURN_UNDEFINED, _RETURN_IN = 0, 1, 2, 16
+"""Of the return address; _RETURN_IN + n: in the register with that number."""
+_PUSHES_BYTES = 32
 _SIGNAL_CFA = 160  # offset of the interrupted rsp in the frame of rt_sigreturn
 _KIND_OF_REGISTER = np.array([CFA_REGISTER + n for n in range(RIP)] + [CFA_NONE])
 _KIND_OF_REGISTER[[RBP, RSP]] = CFA_RBP, CFA_RSP
@@ -39,9 +46,7 @@ class State:
 
     cfa_kind: np.ndarray
     cfa_offset: np.ndarray
-    rbp_kind: np.ndarray
-    rbp_offset: np.ndarray
-    return_kind: np.ndarray
+    registers: np.ndarray  # a byte for each of _FOLLOWED; of an instruction the byte of the register that it sets
 
     def take(self, rows: np.ndarray) -> "State":
         return State(*(getattr(self, field.name)[rows] for field in fields(self)))
@@ -63,7 +68,7 @@ class Programs:
 def unset(count: int) -> State:
     """Returns the state before the program of a CIE."""
     zero = np.zeros(count, np.int64)
-    return State(zero + CFA_NONE, zero, zero + RBP_SAME, zero, zero + _RETURN_ELSEWHERE)
+    return State(zero + CFA_NONE, zero, zero)
 
 
 def final(programs: Programs) -> tuple[State, np.ndarray]:
@@ -84,6 +89,7 @@ def rows(programs: Programs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rule[run.bad[program]] = NONE
     first = np.append(True, program[1:] != program[:-1])[: len(program)]
     location = np.where(first, 0, location)
+    rule = _join_pushes(location, rule, first)
     changes = np.append(True, rule[1:] != rule[:-1])[: len(program)] | first
     return program[changes], location[changes], rule[changes]
 
@@ -99,16 +105,39 @@ class _Run:
     set: State  # (m,): what each instruction sets, if it sets something
     cfa: np.ndarray  # (m,): the instruction that set the CFA's kind, as of after this one
     offset: np.ndarray
-    rbp: np.ndarray
-    back: np.ndarray
+    registers: "_Registers"
 
     def state(self, at: np.ndarray) -> State:
         """Returns the state after instructions."""
-        rbp = self.rbp[at]
         return State(
-            self.set.cfa_kind[self.cfa[at]], self.set.cfa_offset[self.offset[at]],
-            self.set.rbp_kind[rbp], self.set.rbp_offset[rbp], self.set.return_kind[self.back[at]],
+            self.set.cfa_kind[self.cfa[at]], self.set.cfa_offset[self.offset[at]], self.registers.after(at)
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Registers:
+    """The k instructions that say something of a register in _FOLLOWED, or remember or restore states, and the first
+    of each program."""
+
+    at: np.ndarray  # (k,): which of all instructions
+    register: np.ndarray  # (k,): the register that it sets or restores
+    value: np.ndarray  # (k,): to what it sets it
+    lead: np.ndarray  # bool (k,): it sets all registers: the value has a byte for each
+    back: np.ndarray  # (k,): for one that restores the initial value, the row that set it; else -1
+    state_from: tuple[np.ndarray, np.ndarray]  # rows that restore states, and rows that remembered them
+
+    def after(self, instructions: np.ndarray) -> np.ndarray:
+        """Returns a byte for each of _FOLLOWED (int64), as of after instructions."""
+        row = np.searchsorted(self.at, instructions, side="right") - 1
+        said = np.zeros(len(instructions), np.int64)
+        index = np.arange(len(self.at))
+        for i, number in enumerate(_FOLLOWED):
+            sets = self.register == number
+            source = np.where(sets & (self.back >= 0), self.back, np.where(sets | self.lead, index, -1))
+            setter = _last(source, self.state_from)[row]
+            value = self.value[setter]
+            said |= np.where(self.lead[setter], value & 0xFF << 8 * i, value << 8 * i)
+        return said
 
 
 def _run(programs: Programs) -> _Run:
@@ -125,22 +154,33 @@ def _run(programs: Programs) -> _Run:
     bad = instructions.bad.copy()
     bad[unmatched] = True
 
-    def holder(sets: np.ndarray, register: int | None = None) -> np.ndarray:
-        """Returns for each instruction the last one up to it that `sets` (bool) the value."""
-        source = np.where(sets | (instructions.code == _LEAD), index, -1)
-        if register is not None:
-            back = np.flatnonzero((instructions.register == register) & _among(instructions.code, _RESTORES))
-            source[back] = lead[instructions.program[back]]
-        return _last(source, state_from)
+    def holder(codes: list[int]) -> np.ndarray:
+        """Returns for each instruction the last one up to it that has one of these codes, or is the first."""
+        return _last(np.where(_among(instructions.code, [*codes, _LEAD]), index, -1), state_from)
 
-    value = _settings(programs, instructions, lead)
+    set_ = _settings(programs, instructions, lead)
     return _Run(
-        instructions.program, np.append(lead[1:], len(index))[:count] - 1, location, bad, value,
-        holder(_among(instructions.code, _CFA_KINDS)),
-        holder(_among(instructions.code, _CFA_OFFSETS)),
-        holder((instructions.register == RBP) & _among(instructions.code, _REGISTERS), RBP),
-        holder((instructions.register == RIP) & _among(instructions.code, _REGISTERS), RIP),
+        instructions.program, np.append(lead[1:], len(index))[:count] - 1, location, bad, set_, holder(_CFA_KINDS),
+        holder(_CFA_OFFSETS), _registers(instructions, set_, lead, state_from),
     )  # fmt: skip
+
+
+def _registers(
+    instructions: op.Instructions, set_: State, lead: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]
+) -> _Registers:
+    code, register = instructions.code, np.where(instructions.register > RIP, 0, np.maximum(instructions.register, 0))
+    followed = np.isin(np.arange(RIP + 1), _FOLLOWED)[register] & _among(code, _REGISTERS + _RESTORES)
+    at = np.flatnonzero(followed | _among(code, [_LEAD, op.REMEMBER_STATE, op.RESTORE_STATE]))
+    restores = _among(code[at], _RESTORES)
+    leads = np.searchsorted(at, lead)
+    return _Registers(
+        at=at,
+        register=np.where(followed[at], register[at], -1),
+        value=set_.registers[at],
+        lead=code[at] == _LEAD,
+        back=np.where(restores, leads[instructions.program[at]], -1),
+        state_from=(np.searchsorted(at, state_from[0]), np.searchsorted(at, state_from[1])),
+    )
 
 
 def _among(codes: np.ndarray, wanted: list[int]) -> np.ndarray:
@@ -168,27 +208,29 @@ def _settings(programs: Programs, instructions: op.Instructions, lead: np.ndarra
     multiplied = np.flatnonzero(_among(code, _CFA_SIGNED + _OFFSETS))
     value[multiplied] *= programs.data_align[instructions.program[multiplied]]
     value[code == op.NEGATIVE_OFFSET_EXTENDED] *= -1
-    by_offset = _among(code, _OFFSETS)
-    state = State(
-        cfa_kind=_KIND_OF_REGISTER[np.clip(instructions.register, 0, RIP)],
-        cfa_offset=value,
-        rbp_kind=np.where(by_offset, RBP_AT_CFA, np.where(code == op.SAME_VALUE, RBP_SAME, RBP_UNDEFINED)),
-        rbp_offset=value.copy(),
-        return_kind=np.where(
-            by_offset & (value == -8),
-            _RETURN_AT_CFA,
-            np.where(code == op.UNDEFINED, _RETURN_UNDEFINED, _RETURN_ELSEWHERE),
-        ),
-    )
+    by_offset, to_rip = _among(code, _OFFSETS), instructions.register == RIP
+    said = np.where(by_offset, _place(-value), np.where(code == op.SAME_VALUE, 0, LOST))
+    undefined = np.where(code == op.UNDEFINED, _RETURN_UNDEFINED, _RETURN_ELSEWHERE)
+    said[to_rip] = np.where(by_offset & (value == -8), _RETURN_AT_CFA, undefined)[to_rip]
+    in_register = np.flatnonzero(to_rip & (code == op.REGISTER) & (value >= 0) & (value < RIP))
+    said[in_register] = _RETURN_IN + value[in_register]
+    state = State(_KIND_OF_REGISTER[np.clip(instructions.register, 0, RIP)], value, said)
     for row in np.flatnonzero(code == op.DEF_CFA_EXPRESSION).tolist():
         state.cfa_kind[row], state.cfa_offset[row] = cfi_expression.cfa(_block(programs, instructions, row))
-    for row in np.flatnonzero((code == op.EXPRESSION) & (instructions.register == RBP)).tolist():
+    callee_saved = np.isin(instructions.register, CALLEE_SAVED)
+    for row in np.flatnonzero((code == op.EXPRESSION) & callee_saved).tolist():
         operand = cfi_expression.parse(_block(programs, instructions, row))
         if operand is not None and operand.register == RBP and not operand.deref:
-            state.rbp_kind[row], state.rbp_offset[row] = RBP_AT_RBP, operand.offset
+            said[row] = _BY_RBP + int(_place(np.array(16 - operand.offset)))
     for field in fields(State):
         getattr(state, field.name)[lead] = getattr(programs.initial, field.name)
     return state
+
+
+def _place(below: np.ndarray) -> np.ndarray:
+    """What a rule says of a register that lies so many bytes below the CFA: at least the second word, as the return
+    address is the first."""
+    return np.where((below % 8 == 0) & (below >= 16) & (below < 8 + 8 * LOST), below // 8 - 1, LOST)
 
 
 def _block(programs: Programs, instructions: op.Instructions, row: int) -> bytes:
@@ -230,18 +272,44 @@ def _last(source: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]) -> np.n
         earlier = further
 
 
+def _join_pushes(location: np.ndarray, rule: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Where a function with a frame pointer pushes registers, its rules differ in these only: one takes the place of
+    all. Otherwise programs with frame pointers would have a quarter more rows. `first` (bool): the first of a function.
+    """
+    if not len(rule):
+        return rule
+    registers, each = np.uint64(0xFFFFF000), np.uint64(0x11111000)  # but for rbp
+    before, after = rule[:-1], rule[1:]
+    said, lost = before.copy(), after.copy()
+    for shift in (1, 2, 3):
+        said |= before >> np.uint64(shift)
+        lost &= after >> np.uint64(shift)
+    joins = ((before ^ after) & ~registers == 0) & (before & np.uint64(0x7F) == CFA_RBP) & ~first[1:]
+    joins &= ((before ^ after) & ((said & each) * np.uint64(LOST)) == 0) & (lost & each == 0)
+    joins &= np.diff(location) <= _PUSHES_BYTES
+    index = np.arange(len(rule))
+    last = np.where(np.append(joins, False), len(rule), index)
+    last = np.minimum.accumulate(last[::-1])[::-1]
+    joined: np.ndarray = rule[last]
+    joined[np.append(joins, False) | np.append(False, joins)] |= np.uint64(PUSHED)
+    return joined
+
+
 def _rules(state: State, signal: np.ndarray) -> np.ndarray:
-    """Returns rules as uint64. What a rule cannot express is NONE, or an rbp that is UNDEFINED."""
-    kind, offset = state.cfa_kind, state.cfa_offset
+    """Returns rules as uint64. What a rule cannot express is NONE, or a register that is LOST."""
+    kind, offset, registers = state.cfa_kind, state.cfa_offset, state.registers
+    back = registers >> 8 * len(CALLEE_SAVED) & 0xFF
     wide = (offset < -(1 << 31)) | (offset >= 1 << 31)
-    rbp_kind, rbp_offset = state.rbp_kind, state.rbp_offset
-    relative = (rbp_kind == RBP_AT_CFA) | (rbp_kind == RBP_AT_RBP)
-    far = relative & ((rbp_offset < -(1 << 15)) | (rbp_offset >= 1 << 15))
-    rbp_kind = np.where(far, RBP_UNDEFINED, rbp_kind)
-    rbp_offset = np.where(relative & ~far, rbp_offset, 0)
-    rule = kind | rbp_kind << 8 | (rbp_offset & 0xFFFF) << 16 | (offset & 0xFFFFFFFF) << 32
-    rule[(kind == CFA_NONE) | wide | (state.return_kind == _RETURN_ELSEWHERE)] = NONE
+    in_register = (back >= _RETURN_IN) & (kind == CFA_RSP)
+    how = np.where(in_register, RETURN_REGISTER + back - _RETURN_IN, kind)
+    by_rbp = registers & _BY_RBP  # where rbp itself does
+    for i in range(len(CALLEE_SAVED)):
+        said = registers >> 8 * i & 0xFF
+        how |= np.where((said == 0) | (said & _BY_RBP == by_rbp), said & LOST, LOST) << 8 + 4 * i
+    how |= np.where(by_rbp != 0, SAVED_BY_RBP, 0)
+    rule = how | (offset & 0xFFFFFFFF) << 32
+    rule[(kind == CFA_NONE) | wide | ~((back == _RETURN_AT_CFA) | in_register)] = NONE
     rule[signal & (kind == CFA_RSP_DEREF) & (offset == _SIGNAL_CFA)] = pack(CFA_SIGNAL)
-    rule[state.return_kind == _RETURN_UNDEFINED] = pack(CFA_END)
+    rule[back == _RETURN_UNDEFINED] = pack(CFA_END)
     result: np.ndarray = rule.view(np.uint64)
     return result

@@ -1,7 +1,7 @@
 """Rules over addresses as a step function: each rule holds from its address up to the next one.
 
-A rule is 8 bytes as in collector.unwind.table.RULE, here one little-endian uint64: cfa_kind | rbp_kind << 8 |
-rbp_offset << 16 | cfa_offset << 32.
+A rule is 8 bytes as in collector.unwind.table.RULE, here one little-endian uint64: cfa_kind | SAVED_BY_RBP | PUSHED |
+for each of CALLEE_SAVED 4 bits, from bit 8 on | cfa_offset << 32.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,20 @@ NONE = 0
 UNCOVERED = (1 << 64) - 1
 """No source has a rule for this address. No rule has this value."""
 
-# Kinds of the canonical frame address (CFA), and where the caller's rbp lies: as bpf/unwind.h has them.
+# Kinds of the canonical frame address (CFA), and where the caller's registers lie: as bpf/unwind.h has them.
 CFA_NONE, CFA_RSP, CFA_RBP, CFA_RBP_DEREF, CFA_RSP_DEREF, CFA_PLT, CFA_SIGNAL, CFA_END, CFA_FRAME_POINTER = range(9)
 CFA_REGISTER = 16
-RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED = range(4)
+"""CFA_REGISTER + n: by the register with that DWARF number."""
+RETURN_REGISTER = 32
+"""RETURN_REGISTER + n: by rsp, and the return address is in the register with that DWARF number."""
+SAVED_BY_RBP, PUSHED = 64, 128
+
+CALLEE_SAVED = (6, 3, 12, 13, 14, 15)
+"""DWARF numbers: rbp, rbx, r12 to r15. Functions keep them for their callers."""
+LOST = 15
+"""The 4 bits of a register: 0 says that it was not changed, LOST that nobody knows where it is; n that it lies 8 + 8n
+bytes below the CFA or, with SAVED_BY_RBP, below rbp + 16, which is the CFA where only rbp was pushed before. With
+PUSHED, it lies there only if that is not below rsp: else it was not pushed yet, or popped already."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +39,9 @@ class Steps:
 NOTHING = Steps(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
-def pack(cfa_kind: int, cfa_offset: int = 0, rbp_kind: int = RBP_SAME, rbp_offset: int = 0) -> int:
-    """Returns a rule as one number."""
-    return cfa_kind | rbp_kind << 8 | (rbp_offset & 0xFFFF) << 16 | (cfa_offset & 0xFFFFFFFF) << 32
+def pack(cfa_kind: int, cfa_offset: int = 0) -> int:
+    """Returns a rule as one number. The callee-saved registers are not changed."""
+    return cfa_kind | (cfa_offset & 0xFFFFFFFF) << 32
 
 
 def intervals(start: np.ndarray, end: np.ndarray, rule: np.ndarray) -> Steps:

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from collector.processes.mapped_files import UPROBES
 from collector.processes.mapped_ranges import MappedRange
-from collector.unwind.maps import FRAME_POINTERS
+from collector.unwind.maps import FRAME_POINTERS, RETURN_PROBES
 
 _MASK = (1 << 64) - 1
 
@@ -19,4 +20,7 @@ def mapping_row(mapped_range: MappedRange, place: Place) -> tuple[int, int, int,
     """Returns the fields of a MAPPING."""
     if place.base is not None:
         return mapped_range.start, mapped_range.end, mapped_range.bias - place.base & _MASK, place.table
+    if mapped_range.file.file == UPROBES and mapped_range.entry is None:
+        # Return addresses are looked up one byte before, and this one is the first of its page.
+        return mapped_range.start - 1, mapped_range.end, 0, RETURN_PROBES
     return mapped_range.start, mapped_range.end, 0, FRAME_POINTERS if mapped_range.anonymous else place.table

@@ -14,7 +14,7 @@ from collector.unwind.table import RULE
 MAPPING = np.dtype([("start", "<u8"), ("end", "<u8"), ("bias", "<u8"), ("table", "<u8")])
 """`table`: number of chunks << 32 | the first one. A walk may read it at any moment: write the bias first."""
 CHUNK = np.dtype([("first", "<u4"), ("count", "<u4")])
-UNKNOWN_CODE, FRAME_POINTERS, UNREQUESTED_CODE = 0, 1, 2
+UNKNOWN_CODE, FRAME_POINTERS, UNREQUESTED_CODE, RETURN_PROBES = range(4)
 """`table` of a mapping without chunks."""
 NOT_LOADED = 0xFFFFFFFF
 """`first` of a chunk whose rows user space is asked for."""

@@ -17,14 +17,14 @@ from collector.unwind.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overl
 from collector.unwind.code_file import CodeFile
 from collector.unwind.stored_rows import StoredRows
 
-RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
-"""struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
+RULE = np.dtype([("cfa_kind", "u1"), ("saved", "u1", 3), ("cfa_offset", "<i4")])
+"""struct rule of bpf/maps.h; cfi_steps says what it means."""
 
 SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
 CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
 _WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is built at once: limits memory
-FORMAT = 2
+FORMAT = 3
 """Of tables on disk. It changes with the layout, and when the table of the same file becomes another."""
 
 _MAGIC = b"icestrUT"

@@ -41,8 +41,8 @@ def machine(tmp_path: Path) -> Path:
 
 def located(root: Path, *addresses: int) -> list[tuple[MappedFile, int]]:
     kernel = Kernel(root)
-    rows, offsets = kernel.locate(np.array(addresses, np.uint64))
-    return [(kernel.files[row], offset) for row, offset in zip(rows.tolist(), offsets.tolist(), strict=True)]
+    found = kernel.locate(np.array(addresses, np.uint64), np.ones(len(addresses), np.uint64))
+    return [(found.files[row], offset) for row, offset in zip(found.file.tolist(), found.address.tolist(), strict=True)]
 
 
 def test_addresses_are_offsets_in_the_kernel_or_in_a_module(machine: Path) -> None:
@@ -98,7 +98,7 @@ def test_this_kernel_names_its_scheduler() -> None:
     with open("/proc/kallsyms") as lines:
         address = next(int(line[:16], 16) for line in lines if line.split()[1:3] == ["T", "schedule"])
     kernel = Kernel()
-    rows, offsets = kernel.locate(np.array([address + 1], np.uint64))
-    assert kernel.files[int(rows[0])].build_id == kernel_build_id() != ""
-    assert int(offsets[0]) == address + 1 - start
-    assert lookup(kallsyms.breakpad(kernel_build_id()), int(offsets[0])) == ["schedule"]
+    found = kernel.locate(np.array([address + 1], np.uint64), np.ones(1, np.uint64))
+    assert found.files[int(found.file[0])].build_id == kernel_build_id() != ""
+    assert int(found.address[0]) == address + 1 - start
+    assert lookup(kallsyms.breakpad(kernel_build_id()), int(found.address[0])) == ["schedule"]

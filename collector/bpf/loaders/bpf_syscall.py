@@ -1,5 +1,6 @@
 """Maps and programs by bpf(2) itself (include/uapi/linux/bpf.h, union bpf_attr), without an object file."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -10,7 +11,10 @@ from typing import NamedTuple
 LOG_BYTES = 1 << 20
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280}
-_MAP_CREATE, _PROG_LOAD = 0, 5
+_MAP_CREATE, _PROG_LOAD, _PROG_GET_NEXT_ID, _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 0, 5, 11, 13, 15
+_PROG_INFO_BYTES = 128  # of struct bpf_prog_info, up to jited_func_lens
+_FUNCTIONS_AT = 104  # in it: two numbers of functions, then where to write their addresses and lengths
+_MOST_PROGRAMS, _MOST_FUNCTIONS = 20_000, 1024
 _NAME_BYTES = 15
 _LICENSE = b"GPL"  # some of the helpers are for such programs only
 
@@ -54,6 +58,36 @@ def load_program(name: str, program_type: int, instructions: bytes) -> int:
             raise VerifierError(refused.errno or errno.EINVAL, log.value.decode(errors="replace")) from None
 
 
+def function_sizes() -> dict[int, int]:
+    """Returns the size in bytes of each function of the loaded eBPF programs, by address. Needs CAP_SYS_ADMIN."""
+    sizes: dict[int, int] = {}
+    program = bytes(4)  # its ID
+    try:
+        for _ in range(_MOST_PROGRAMS):
+            after = ctypes.create_string_buffer(program, 12)
+            _call(_PROG_GET_NEXT_ID, after)
+            program = after.raw[4:8]
+            with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+                sizes |= _function_sizes(_bpf(_PROG_GET_FD_BY_ID, program.ljust(12, b"\0")))
+    except OSError:  # there are no more, or we may not know
+        pass
+    return sizes
+
+
+def _function_sizes(fd: int) -> dict[int, int]:
+    """Closes the descriptor. Raises OSError."""
+    try:
+        starts, lengths = (ctypes.c_uint64 * _MOST_FUNCTIONS)(), (ctypes.c_uint32 * _MOST_FUNCTIONS)()
+        info = ctypes.create_string_buffer(_PROG_INFO_BYTES)
+        asked = _MOST_FUNCTIONS, _MOST_FUNCTIONS, ctypes.addressof(starts), ctypes.addressof(lengths)
+        struct.pack_into("=IIQQ", info, _FUNCTIONS_AT, *asked)
+        _bpf(_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", fd, len(info), ctypes.addressof(info)))
+        (count,) = struct.unpack_from("=I", info, _FUNCTIONS_AT)
+        return dict(zip(starts[: min(count, _MOST_FUNCTIONS)], lengths, strict=False))
+    finally:
+        os.close(fd)
+
+
 def _load(
     name: str, program_type: int, code: ctypes.Array[ctypes.c_char], log: ctypes.Array[ctypes.c_char] | None
 ) -> int:
@@ -69,14 +103,19 @@ def _load(
 
 
 def _bpf(command: int, attributes: bytes) -> int:
+    """Returns what the system call does, mostly a file descriptor. Raises OSError."""
+    return _call(command, ctypes.create_string_buffer(attributes, len(attributes)))
+
+
+def _call(command: int, union: ctypes.Array[ctypes.c_char]) -> int:
+    """The same; the kernel may write into the union."""
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"bpf(2) on {platform.machine()} is not known here")
-    union = ctypes.create_string_buffer(attributes, len(attributes))
-    fd: int = ctypes.CDLL(None, use_errno=True).syscall(number, command, union, len(attributes))
-    if fd < 0:
+    result: int = ctypes.CDLL(None, use_errno=True).syscall(number, command, union, len(union))
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return fd
+    return result
 
 
 def _name(name: str) -> bytes:

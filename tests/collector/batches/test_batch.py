@@ -11,6 +11,7 @@ from collector.batches.locations import locate
 from collector.bpf.samples import ENDS, Samples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import UNKNOWN, FileCache, MappedFile
+from collector.processes.mapped_history import nowhere
 from collector.processes.mappings import Located, Mappings
 from collector.processes.perfmap import Name
 from icestream.messages import raw_encoder
@@ -43,10 +44,16 @@ class NoKernel(Kernel):
     """Kernel code at 2^63 and up."""
 
     def __init__(self) -> None:
-        self.files = [MappedFile(Mapping.KERNEL, "gnu:bb", "[kernel]")]
+        pass
 
-    def locate(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(len(addresses), np.int64), addresses - np.uint64(1 << 63)
+    def changes(self) -> np.ndarray:
+        return np.zeros(0, np.uint64)
+
+    def locate(self, addresses: np.ndarray, times_monotonic_ns: np.ndarray) -> Located:
+        located = nowhere(len(addresses))
+        located.files = [MappedFile(Mapping.KERNEL, "gnu:bb", "[kernel]")]
+        located.address = addresses - np.uint64(1 << 63)
+        return located
 
 
 Stack = tuple[int, tuple[int, ...], tuple[int, ...], int]  # process, kernel frames, user frames, why these end

@@ -13,6 +13,7 @@ import pytest
 from collector.activity.intervals import Intervals
 from collector.batches.windows import DrainedWindow, Windows
 from collector.bpf.samples import Samples
+from collector.generated_code import GeneratedCode
 from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
@@ -35,9 +36,8 @@ PID = os.getpid()
 def make_windows(*rules: dict[str, Any], most_operations: int = 1000) -> Windows:
     """Of a host of which no process is known."""
     files = FileCache()
-    host: Any = SimpleNamespace(
-        mappings=Mappings(files), python=PythonProcesses(files.open, lambda *layout: pytest.fail("no process"))
-    )
+    python = PythonProcesses(files.open, lambda *layout: pytest.fail("no process"))
+    host: Any = SimpleNamespace(mappings=Mappings(files), python=python, generated=GeneratedCode())
     labels = ThreadLabels("host-1", LabelConfig(rules=parse_rules(list(rules), "here")))
     names = OperationNames(most_operations)
     return Windows("host-1", host, labels, names, configured_period_ns=10_000_000)

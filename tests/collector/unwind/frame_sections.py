@@ -7,10 +7,13 @@ import numpy as np
 
 from collector.unwind import cfi, cfi_records
 from collector.unwind.cfi_records import FrameSection
-from collector.unwind.cfi_steps import UNCOVERED, Steps, at
+from collector.unwind.cfi_steps import CALLEE_SAVED, LOST, SAVED_BY_RBP, UNCOVERED, Steps, at
 
 CODE = 0x10000, 0x90000
 """Executable addresses of sections made here."""
+
+RBP, RBX = CALLEE_SAVED[:2]
+RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_LOST = range(4)
 
 RSP_8_RIP_AT_CFA = bytes([0x0C, 7, 8, 0x80 | 16, 1])  # def_cfa rsp+8; rip at cfa-8
 
@@ -93,5 +96,15 @@ class Frames:
 def unpacked(rule: int) -> tuple[int, int, int, int] | None:
     if rule == UNCOVERED:
         return None
-    kind, rbp_kind, rbp_offset, offset = struct.unpack("<BBhi", rule.to_bytes(8, "little"))
-    return kind, offset, rbp_kind, rbp_offset
+    kind, (offset,) = rule & 0x7F, struct.unpack("<i", rule.to_bytes(8, "little")[4:])
+    place = saved(rule)[RBP]
+    if place in (0, LOST):
+        return kind & ~SAVED_BY_RBP, offset, RBP_LOST if place else RBP_SAME, 0
+    if kind & SAVED_BY_RBP:
+        return kind & ~SAVED_BY_RBP, offset, RBP_AT_RBP, 8 - 8 * place
+    return kind, offset, RBP_AT_CFA, -8 - 8 * place
+
+
+def saved(rule: int) -> dict[int, int]:
+    """What a rule says of each callee-saved register."""
+    return {number: rule >> 8 + 4 * i & 15 for i, number in enumerate(CALLEE_SAVED)}

@@ -36,6 +36,16 @@ SCENARIOS = {
     "plugin": ("spin", "inner", "plugin", "call_plugin", "main"),
 }
 
+CARRIED = ("spin", "innermost", "by_r15", "fourth", "by_r14", "third", "by_r13", "second", "by_r12", "first", "by_rbx")
+REGISTERS = {
+    "carried": (*CARRIED, "main"),
+    "signal": ("spin", "innermost", "handler", "interrupted", "by_rbx", "main"),
+    "pushes": ("pushes_late", "by_rbx", "main"),
+    "return": ("in_rdx", "main"),
+    "vfork": ("starts", "main"),
+}
+"""Scenarios of `registers`."""
+
 # How `chain` is built, and the scenarios that each build runs.
 BUILDS: dict[str, tuple[list[str], list[str]]] = {
     "gcc-O2": (["gcc", "-O2", "-fomit-frame-pointer"], list(SCENARIOS)),
@@ -61,6 +71,10 @@ def build(folder: Path) -> Iterator[Program]:
             yield Program(f"{name} {scenario}", words, SCENARIOS[scenario])
     _run(["gcc", "-O2", "-fomit-frame-pointer", HERE / "assembly.c", "-o", folder / "assembly"])
     yield Program("assembly", (str(folder / "assembly"), "frames"), ("asm_spin", "callback", "with_frame", "main"))
+    for name, flags in (("registers", []), ("registers-frame-pointers", ["-fno-omit-frame-pointer"])):
+        _run(["gcc", "-O2", *flags, HERE / "registers.c", "-o", folder / name])
+        for scenario, chain in REGISTERS.items() if not flags else [("carried", REGISTERS["carried"])]:
+            yield Program(f"{name} {scenario}", (str(folder / name), scenario), chain)
     yield from _others(folder)
 
 
@@ -69,6 +83,9 @@ def _others(folder: Path) -> Iterator[Program]:
         _run([compiler, "-O2", HERE / "exceptions.cpp", "-o", folder / compiler])
         chain = (*["_Z4falli"] * 21, "_Z7attemptv", "main")
         yield Program(f"{compiler} exceptions", (str(folder / compiler),), chain)
+    if shutil.which("musl-gcc"):
+        _run(["musl-gcc", "-O2", "-DSTATIC", HERE / "chain.c", "-o", folder / "chain-musl"])
+        yield Program("musl", (str(folder / "chain-musl"), "chain"), (*DEEP, "_start"))
     if shutil.which("go"):
         _run(["go", "build", "-o", folder / "chain-go", HERE / "chain.go"])
         chain = ("main.spin", *["main.descend"] * 21, "main.inGoroutine", "runtime.goexit.abi0")

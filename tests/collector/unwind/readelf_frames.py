@@ -19,12 +19,13 @@ _CFA = re.compile(r"(\w+)([+-]\d+)")
 
 @dataclass(frozen=True)
 class Row:
-    """What readelf says of [start, end): "rsp+16" or "exp"; "u" or "" (same), "c-16", "exp"...; of rip "c-8", "u"..."""
+    """What readelf says of [start, end): of the CFA "rsp+16" or "exp"; of callee-saved registers "u" or "" (same),
+    "c-16", "exp"...; of rip "c-8", "u"..."""
 
     start: int
     end: int
     cfa: str
-    rbp: str
+    saved: tuple[str, ...]
     rip: str
 
 
@@ -61,28 +62,36 @@ def agrees(table: UnwindTable, row: Row) -> bool:
 
 def _row(columns: list[str], fields: list[str], end: int) -> Row:
     said = dict(zip(columns, fields, strict=True))
-    return Row(int(said["LOC"], 16), end, said["CFA"], said.get("rbp", "u"), said.get("ra", "u"))
+    saved = tuple(said.get(_REGISTERS[number], "u") for number in kinds.CALLEE_SAVED)
+    return Row(int(said["LOC"], 16), end, said["CFA"], saved, said.get("ra", "u"))
 
 
 def _same(rule: np.void, row: Row) -> bool:
-    kind, offset = int(rule["cfa_kind"]), int(rule["cfa_offset"])
+    kind, offset = int(rule["cfa_kind"]) & ~(kinds.SAVED_BY_RBP | kinds.PUSHED), int(rule["cfa_offset"])
     if row.rip == "u":
         return kind == kinds.CFA_END
     if row.cfa == "exp":
         return kind in (kinds.CFA_RBP_DEREF, kinds.CFA_RSP_DEREF, kinds.CFA_PLT, kinds.CFA_SIGNAL)
+    if row.cfa.startswith("rsp") and (match := re.fullmatch(r"r(\d+)", row.rip)):
+        return kind == kinds.RETURN_REGISTER + int(match[1]) and row.cfa == f"rsp+{offset}"
     if row.rip != "c-8":
         return kind == kinds.CFA_NONE
     match = _CFA.fullmatch(row.cfa)
     assert match is not None
     number = _REGISTERS.index(match[1])
     expected = {6: kinds.CFA_RBP, 7: kinds.CFA_RSP}.get(number, kinds.CFA_REGISTER + number)
-    return (kind, offset) == (expected, int(match[2])) and _same_rbp(rule, row.rbp)
+    return (kind, offset) == (expected, int(match[2])) and _same_saved(rule, row.saved)
 
 
-def _same_rbp(rule: np.void, said: str) -> bool:
-    kind, offset = int(rule["rbp_kind"]), int(rule["rbp_offset"])
-    if said.startswith("c"):
-        return (kind, offset) == (kinds.RBP_AT_CFA, int(said[1:]))
-    if said == "exp":
-        return kind in (kinds.RBP_AT_RBP, kinds.RBP_UNDEFINED)
-    return kind == (kinds.RBP_SAME if said in ("u", "s") else kinds.RBP_UNDEFINED)
+def _same_saved(rule: np.void, registers: tuple[str, ...]) -> bool:
+    by_rbp = bool(rule["cfa_kind"] & kinds.SAVED_BY_RBP)
+    places = [int(byte) >> shift & 15 for byte in rule["saved"] for shift in (0, 4)]
+    for place, said in zip(places, registers, strict=True):
+        at_cfa = said.startswith("c")
+        if at_cfa and place != (-int(said[1:]) // 8 - 1 if -int(said[1:]) <= 120 and not by_rbp else kinds.LOST):
+            return False
+        if said in ("u", "s") and place and not rule["cfa_kind"] & kinds.PUSHED:
+            return False
+        if not at_cfa and said not in ("u", "s") and place != kinds.LOST and not (said == "exp" and by_rbp and place):
+            return False
+    return True

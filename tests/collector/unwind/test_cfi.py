@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from collector.elf.error import ElfError
 from collector.unwind import cfi, cfi_expression, cfi_leb, cfi_records
 from collector.unwind.cfi_steps import (
+    CALLEE_SAVED,
     CFA_END,
     CFA_NONE,
     CFA_PLT,
@@ -21,16 +22,29 @@ from collector.unwind.cfi_steps import (
     CFA_RSP,
     CFA_RSP_DEREF,
     CFA_SIGNAL,
-    RBP_AT_CFA,
-    RBP_AT_RBP,
-    RBP_SAME,
-    RBP_UNDEFINED,
+    LOST,
+    PUSHED,
+    RETURN_REGISTER,
+    SAVED_BY_RBP,
     Steps,
     at,
     overlay,
     pack,
 )
-from tests.collector.unwind.frame_sections import CODE, Frames, record, sleb, uleb
+from tests.collector.unwind.frame_sections import (
+    CODE,
+    RBP,
+    RBP_AT_CFA,
+    RBP_AT_RBP,
+    RBP_LOST,
+    RBP_SAME,
+    RBX,
+    Frames,
+    record,
+    saved,
+    sleb,
+    uleb,
+)
 from tests.examples import examples
 
 START = 0x20000
@@ -64,20 +78,23 @@ def test_a_function_with_a_frame_pointer() -> None:
         (bytes([0x12, 6, 0x7D]), (CFA_RBP, 24, RBP_SAME, 0)),  # def_cfa_sf
         (bytes([0x0C, 10, 0]), (CFA_REGISTER + 10, 0, RBP_SAME, 0)),
         (bytes([0x05, 6, 3]), (CFA_RSP, 8, RBP_AT_CFA, -24)),  # offset_extended
-        (bytes([0x11, 6, 0x7F]), (CFA_RSP, 8, RBP_AT_CFA, 8)),  # offset_extended_sf
-        (bytes([0x2F, 6, 2]), (CFA_RSP, 8, RBP_AT_CFA, 16)),  # GNU_negative_offset_extended
+        (bytes([0x11, 6, 2]), (CFA_RSP, 8, RBP_AT_CFA, -16)),  # offset_extended_sf
+        (bytes([0x11, 6, 0x7F]), (CFA_RSP, 8, RBP_LOST, 0)),  # above the CFA
+        (bytes([0x2F, 6, 2]), (CFA_RSP, 8, RBP_LOST, 0)),  # GNU_negative_offset_extended: above the CFA
         (bytes([0x86, 2, 0x06, 6]), CALLED),  # restore_extended
         (bytes([0x86, 2, 0x08, 6]), CALLED),  # same_value
-        (bytes([0x07, 6]), (CFA_RSP, 8, RBP_UNDEFINED, 0)),
-        (bytes([0x09, 6, 3]), (CFA_RSP, 8, RBP_UNDEFINED, 0)),  # in another register
-        (bytes([0x14, 6, 3]), (CFA_RSP, 8, RBP_UNDEFINED, 0)),  # val_offset
-        (bytes([0x16, 6, 2, 0x77, 0]), (CFA_RSP, 8, RBP_UNDEFINED, 0)),  # val_expression
+        (bytes([0x07, 6]), (CFA_RSP, 8, RBP_LOST, 0)),
+        (bytes([0x09, 6, 3]), (CFA_RSP, 8, RBP_LOST, 0)),  # in another register
+        (bytes([0x14, 6, 3]), (CFA_RSP, 8, RBP_LOST, 0)),  # val_offset
+        (bytes([0x16, 6, 2, 0x77, 0]), (CFA_RSP, 8, RBP_LOST, 0)),  # val_expression
         (bytes([0x10, 6, 2, 0x76, 0x70]), (CFA_RSP, 8, RBP_AT_RBP, -16)),  # at rbp - 16
-        (bytes([0x10, 6, 2, 0x77, 0]), (CFA_RSP, 8, RBP_UNDEFINED, 0)),
-        (bytes([0x86, 0xFF, 0xFF, 0x03]), (CFA_RSP, 8, RBP_UNDEFINED, 0)),  # too far for a rule
+        (bytes([0x10, 6, 2, 0x77, 0]), (CFA_RSP, 8, RBP_LOST, 0)),
+        (bytes([0x86, 0xFF, 0xFF, 0x03]), (CFA_RSP, 8, RBP_LOST, 0)),  # too far for a rule
         (bytes([0x07, 16]), (CFA_END, 0, RBP_SAME, 0)),
         (bytes([0x90, 2]), (CFA_NONE, 0, RBP_SAME, 0)),  # a return address that is not at CFA - 8
-        (bytes([0x09, 16, 1]), (CFA_NONE, 0, RBP_SAME, 0)),
+        (bytes([0x09, 16, 5]), (RETURN_REGISTER + 5, 8, RBP_SAME, 0)),  # in rdi, as of vfork
+        (bytes([0x0D, 3, 0x09, 16, 5]), (CFA_NONE, 0, RBP_SAME, 0)),
+        (bytes([0x09, 16, 17]), (CFA_NONE, 0, RBP_SAME, 0)),
         (bytes([0x0C, 17, 8]), (CFA_NONE, 0, RBP_SAME, 0)),  # not a general register
         (bytes([0x2E, 32, 0x83, 5, 0x14, 3, 2, 0x10, 3, 1, 0x30, 0x16, 7, 1, 0x31]), CALLED),  # of no interest
         (expression(b"\x76\x78\x06"), (CFA_RBP_DEREF, 0xFFF8, RBP_SAME, 0)),
@@ -94,6 +111,38 @@ def test_every_instruction_means_what_the_standard_says(
     program: bytes, expected: tuple[int, int, int, int]
 ) -> None:  # fmt: skip
     assert one(program).rule(START + 50) == expected
+
+
+def test_where_a_function_saved_registers() -> None:
+    pushes = bytes([0x41, 0x83, 2, 0x41, 0x8C, 3, 0x41, 0x8D, 15, 0x41, 0x8E, 16, 0x41, 0xC3, 0x07, 15])
+    frames = one(pushes)
+    said = [saved(int(at(frames.steps(), np.array([START + i]))[0])) for i in range(6)]
+    nothing = dict.fromkeys(CALLEE_SAVED, 0)
+    assert said[:3] == [nothing, nothing | {RBX: 1}, nothing | {RBX: 1, 12: 2}]
+    assert said[3] == nothing | {RBX: 1, 12: 2, 13: 14}
+    assert said[4] == said[3] | {14: LOST}  # too far for a rule
+    assert said[5] == said[4] | {RBX: 0, 15: LOST}
+
+
+def test_pushes_behind_a_frame_pointer_are_one_rule() -> None:
+    start = PUSH_RBP + bytes([0x43, 0x0D, 6])
+    frames = one(start + bytes([0x42, 0x8F, 3, 0x42, 0x8E, 4, 0x42, 0x83, 5, 0x5F, 0x0C, 7, 8]))
+    steps = frames.steps()
+    assert steps.address.tolist() == [START, START + 1, START + 4, START + 10 + 31, START + 100]
+    rule = int(at(steps, np.array([START + 4]))[0])
+    assert rule & PUSHED
+    assert saved(rule) == dict.fromkeys(CALLEE_SAVED, 0) | {RBP: 1, 15: 2, 14: 3, RBX: 4}
+    far = one(start + bytes([0x61, 0x83, 3])).steps()
+    assert far.address.tolist() == [START, START + 1, START + 4, START + 4 + 33, START + 100]
+    assert not (far.rule[:-1] & np.uint64(PUSHED)).any()
+
+
+def test_registers_that_lie_by_rbp_beside_others() -> None:
+    by_rbp = bytes([0x10, 6, 2, 0x76, 0x00, 0x10, 3, 2, 0x76, 0x68, 0x8C, 2])  # rbp at rbp, rbx at rbp - 24, r12 by CFA
+    rule = int(at(one(by_rbp).steps(), np.array([START]))[0])
+    assert rule & SAVED_BY_RBP
+    assert saved(rule) == dict.fromkeys(CALLEE_SAVED, 0) | {RBP: 1, RBX: 4, 12: LOST}
+    assert saved(int(at(one(by_rbp[5:]).steps(), np.array([START]))[0])) == saved(rule) | {RBP: 0, RBX: LOST, 12: 1}
 
 
 def test_advances_of_every_size() -> None:
@@ -213,13 +262,15 @@ def test_more_records_than_any_linker_makes_are_an_error(monkeypatch: pytest.Mon
         frames.steps()
 
 
+REGISTERS = st.sampled_from(CALLEE_SAVED)
 INSTRUCTIONS = st.one_of(
     st.tuples(st.just("advance"), st.integers(0, 70_000)),
     st.tuples(st.just("cfa"), st.sampled_from([6, 7, 10]), st.integers(0, 1 << 20)),
     st.tuples(st.just("cfa_register"), st.sampled_from([6, 7])),
     st.tuples(st.just("cfa_offset"), st.integers(0, 1 << 20)),
-    st.tuples(st.just("rbp"), st.integers(-4000, 4000)),
-    st.sampled_from([("undefined",), ("same",), ("restore",), ("remember",), ("back",), ("other",)]),
+    st.tuples(st.just("saved"), REGISTERS, st.integers(-3, 20)),
+    st.tuples(st.sampled_from(["undefined", "same", "restore"]), REGISTERS),
+    st.sampled_from([("remember",), ("back",), ("other",)]),
 )
 
 
@@ -242,16 +293,18 @@ def test_many_programs_at_once_mean_what_one_after_the_other_means(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cfi, "SLICE_BYTES", 16 if small_slices else cfi.SLICE_BYTES)
         steps = cfi.steps(section, cfi_records.read(section), code)
-    assert at(steps, np.array(list(expected))).tolist() == list(expected.values())
+    found = at(steps, np.array(list(expected))).tolist()
+    assert [rule for rule, said in zip(found, expected.values(), strict=True) if not means(rule, said)] == []
 
 
 RSP_8 = bytes([0x0C, 7, 8, 0x90, 1])
+INITIAL = {RBP: 1}
 
 
 def _encoded_and_said(program: list[tuple[Any, ...]]) -> tuple[bytes, dict[int, int]]:
     """The bytes of a program, and the rules it means by offset; one instruction after the other."""
     encoded, location, stack = b"", 0, []
-    register, offset, rbp = 7, 8, (RBP_AT_CFA, -16)
+    register, offset, places = 7, 8, dict(INITIAL)
     said = {}
     for name, *operands in program:
         if name == "advance":
@@ -272,26 +325,41 @@ def _encoded_and_said(program: list[tuple[Any, ...]]) -> tuple[bytes, dict[int, 
         elif name == "cfa_offset":
             (offset,) = operands
             encoded += b"\x0e" + uleb(offset)
-        elif name == "rbp":
-            rbp = RBP_AT_CFA, -8 * operands[0]
-            encoded += b"\x11\x06" + sleb(operands[0])
+        elif name == "saved":
+            number, words = operands
+            places[number] = words - 1 if 2 <= words <= LOST else LOST
+            encoded += bytes([0x11, number]) + sleb(words)
         elif name == "undefined":
-            rbp, encoded = (RBP_UNDEFINED, 0), encoded + b"\x07\x06"
+            places[operands[0]], encoded = LOST, encoded + bytes([0x07, operands[0]])
         elif name == "same":
-            rbp, encoded = (RBP_SAME, 0), encoded + b"\x08\x06"
+            places[operands[0]], encoded = 0, encoded + bytes([0x08, operands[0]])
         elif name == "restore":
-            rbp, encoded = (RBP_AT_CFA, -16), encoded + b"\xc6"
+            places[operands[0]], encoded = INITIAL.get(operands[0], 0), encoded + bytes([0xC0 | operands[0]])
         elif name == "remember":
-            stack.append((register, offset, rbp))
+            stack.append((register, offset, dict(places)))
             encoded += b"\x0a"
         elif name == "back" and stack:
-            register, offset, rbp = stack.pop()
+            register, offset, places = stack.pop()
             encoded += b"\x0b"
         elif name == "other":
+            places[RBX] = LOST
             encoded += b"\x83\x05\x2e\x10\x10\x03\x02\x76\x41\x00"
         kind = {6: CFA_RBP, 7: CFA_RSP}.get(register, CFA_REGISTER + register)
-        said[location] = pack(kind, offset, *rbp)
-    return encoded, said or {0: pack(CFA_RSP, 8, RBP_AT_CFA, -16)}
+        said[location] = packed(kind, offset, places)
+    return encoded, said or {0: packed(CFA_RSP, 8, INITIAL)}
+
+
+def means(rule: int, said: int) -> bool:
+    """Whether a rule means that, or has pushes that follow as well."""
+    if not rule & PUSHED:
+        return rule == said
+    before, after = saved(said), saved(rule)
+    without = 0xFFFFFFFF0000007F
+    return rule & without == said & without and all(before[r] in (0, after[r]) and after[r] != LOST for r in after)
+
+
+def packed(kind: int, offset: int, places: dict[int, int]) -> int:
+    return pack(kind, offset) | sum(places.get(number, 0) << 8 + 4 * i for i, number in enumerate(CALLEE_SAVED))
 
 
 @pytest.mark.slow
