@@ -29,6 +29,7 @@ _PART_BYTES = RELOCATION.itemsize << 15
 class Symbol(NamedTuple):
     row: int  # in the symbol table
     value: int
+    size: int
 
 
 def entries(elf: ElfFile) -> list[tuple[int, int]]:
@@ -48,11 +49,11 @@ class Dynamic:
     def find(self, name: bytes, kind: int | None = None) -> Symbol | None:
         """Returns the symbol of that name (and type) that the file defines, by its hash table."""
         for index in self._candidates(name):
-            name_offset, info, section, value = struct.unpack(
-                "<IBxHQ8x", self.elf.at(self.tags.get(_SYMTAB, 0) + 24 * index, 24)
+            name_offset, info, section, value, size = struct.unpack(
+                "<IBxHQQ", self.elf.at(self.tags.get(_SYMTAB, 0) + 24 * index, 24)
             )
             if kind in (None, info & 15) and section and self._name_is(name_offset, name):
-                return Symbol(index, value)
+                return Symbol(index, value, size)
         return None
 
     def relocations(self) -> Iterator[np.ndarray]:

@@ -1,7 +1,7 @@
 """The rules for a file's code: what its call frame information says, and what is known about other code."""
 
 from collector.elf import compressed
-from collector.unwind import cfi, cfi_fallback, cfi_go, cfi_records, eh_frame
+from collector.unwind import cfi, cfi_fallback, cfi_go, cfi_greenlet, cfi_records, eh_frame
 from collector.unwind.cfi_records import FrameSection
 from collector.unwind.cfi_steps import NOTHING, Steps
 from collector.unwind.code_file import CodeFile
@@ -18,6 +18,7 @@ def layers(file: CodeFile) -> list[Steps]:
         return []
     if go or not file.needs_libraries or file.header.entry:  # others return from signals through their C library
         rules.insert(0, cfi_fallback.signal_returns(file))
+    rules.insert(0, cfi_greenlet.layer(file))
     rules += [cfi_fallback.linkage_tables(file), cfi_fallback.entry(file)]
     return [layer for layer in rules if len(layer.address)]
 

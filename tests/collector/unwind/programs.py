@@ -10,6 +10,9 @@ HERE = Path(__file__).parent
 DEEP = ("spin", *(f"level_{n}" for n in range(60, 0, -1)), "main")
 
 
+GREENLET_BEGINS = "_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object"
+
+
 @dataclass(frozen=True)
 class Program:
     """`chain`: its own functions from the leaf to the outermost; a sample shows all, or all from one of them on."""
@@ -83,6 +86,8 @@ def _others(folder: Path) -> Iterator[Program]:
         _run([compiler, "-O2", HERE / "exceptions.cpp", "-o", folder / compiler])
         chain = (*["_Z4falli"] * 21, "_Z7attemptv", "main")
         yield Program(f"{compiler} exceptions", (str(folder / compiler),), chain)
+    _run(["g++", "-O2", "-rdynamic", HERE / "greenlet.cpp", "-o", folder / "greenlet"])
+    yield Program("greenlet", (str(folder / "greenlet"),), ("spin", GREENLET_BEGINS))
     if shutil.which("musl-gcc"):
         _run(["musl-gcc", "-O2", "-DSTATIC", HERE / "chain.c", "-o", folder / "chain-musl"])
         yield Program("musl", (str(folder / "chain-musl"), "chain"), (*DEEP, "_start"))

@@ -21,9 +21,19 @@ from collector.elf.sections import read_sections
 from collector.processes.mapped_files import vdso_bytes
 from collector.symbols.go.functions import read_functions
 from collector.unwind import table as unwind_table
-from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, CFA_PLT, CFA_RSP, CFA_SIGNAL, Steps, pack
+from collector.unwind.cfi_steps import (
+    CFA_END,
+    CFA_FRAME_POINTER,
+    CFA_PLT,
+    CFA_RSP,
+    CFA_SIGNAL,
+    CFA_UNKNOWN,
+    Steps,
+    pack,
+)
 from collector.unwind.table import CHUNK_BYTES, UnwindTable
 from tests.collector.unwind import readelf_frames
+from tests.collector.unwind.programs import GREENLET_BEGINS, HERE
 
 SOURCE = """
 #include <alloca.h>
@@ -237,6 +247,15 @@ def test_code_that_returns_from_signals_or_starts_a_program_needs_no_frames(tmp_
     assert {int(table.rule(restorer + i)["cfa_kind"]) for i in range(-1, 9)} == {CFA_SIGNAL}
     assert table.rule(start)["cfa_kind"] == table.rule(start + 6)["cfa_kind"] == CFA_END
     assert table.rule(symbol(path, "begin"))["cfa_kind"] == CFA_RSP
+
+
+def test_while_greenlet_switches_stacks_nobody_knows_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "greenlet"
+    subprocess.run(["g++", "-O2", "-rdynamic", HERE / "greenlet.cpp", "-o", path], check=True)
+    table, moved, back = built(path), symbol(path, "moved"), symbol(path, "back")
+    kinds = [int(table.rule(address)["cfa_kind"]) for address in (moved - 1, moved, back - 1, back)]
+    assert kinds == [CFA_RSP, CFA_UNKNOWN, CFA_UNKNOWN, CFA_RSP]
+    assert table.rule(symbol(path, GREENLET_BEGINS))["cfa_kind"] == CFA_END
 
 
 def test_the_first_function_of_a_program_is_the_outermost_frame(program: Path) -> None:
