@@ -160,9 +160,7 @@ def _add_spans(lake: JobLake, staging: Staging, dry_run: bool) -> int:
     table = lake.open("spans")
     known = np.zeros(len(wanted), bool)
     if table is not None:
-        there = {field.name for field in table.schema().fields}  # the table of an earlier version lacks columns
-        columns = [name for name in ("trace_id", "span_id", *LATE_COLUMNS) if name in there]
-        for rows in read(table, "spans", staging.time_range, columns):
+        for rows in read(table, "spans", staging.time_range, ["trace_id", "span_id", *LATE_COLUMNS]):
             known |= np.isin(wanted, _late_keys(rows, numbers))
     if not known.all() and not dry_run:
         replace(
@@ -187,10 +185,7 @@ def _late_keys(rows: pa.Table, numbers: dict[str, int]) -> np.ndarray:
 
     `numbers`: of operations and statuses; hashes can be compared if the caller passes the same dictionary.
     """
-    columns = [
-        rows[name].cast(pa.string()).fill_null("").to_pylist() if name in rows.column_names else [""] * len(rows)
-        for name in LATE_COLUMNS
-    ]
+    columns = [rows[name].cast(pa.string()).to_pylist() for name in LATE_COLUMNS]
     texts = map("\0".join, zip(*columns, strict=True))
     late = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), np.uint64, len(rows))
     return ids.combine(_span_keys(rows), late)
@@ -224,14 +219,8 @@ def _recomputed(staging: Staging) -> Pairs:
 
 
 def _are_recomputed(recomputed: Pairs, rows: pa.Table) -> np.ndarray:
-    """Returns which rows are of recomputed batches. Rows stored before rows named their batches count, too."""
-    if "batch_run" not in rows.column_names:
-        return np.ones(len(rows), bool)
-    run = rows["batch_run"].fill_null("")
-    sequence = rows["batch_sequence"].fill_null(0).to_numpy()
-    before = pc.equal(run, "").to_numpy()
-    named: np.ndarray = before | recomputed.has(run, sequence)
-    return named
+    """Returns which rows are of recomputed batches."""
+    return recomputed.has(rows["batch_run"], rows["batch_sequence"].to_numpy())
 
 
 def _moment(unix_nano: int) -> pa.Scalar:

@@ -66,18 +66,13 @@ def _replace(lake: JobLake, name: str, time_range: TimeRange, is_replaced: Mask,
     if table is None:
         return
     schema = table.to_pyarrow_dataset().schema
-    if first is not None:  # the table of an earlier version lacks columns
-        schema = pa.unify_schemas([schema, first.schema])
     kept = (old.filter(pa.array(~is_replaced(old))) for old in read(table, name, time_range))
     with tempfile.TemporaryFile() as file:
         with pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
             for rows in chain(kept, () if first is None else (first,), new):
-                stream.write_table(_fitting(rows, schema))
+                stream.write_table(rows.select(schema.names).cast(schema))
         file.seek(0)
-        write_deltalake(
-            table, pa.ipc.open_stream(file), mode="overwrite", predicate=_predicate(name, time_range),
-            schema_mode="merge",
-        )  # fmt: skip
+        write_deltalake(table, pa.ipc.open_stream(file), mode="overwrite", predicate=_predicate(name, time_range))
 
 
 def read(table: DeltaTable, name: str, time_range: TimeRange, columns: list[str] | None = None) -> Iterator[pa.Table]:
@@ -119,13 +114,3 @@ def _predicate(name: str, time_range: TimeRange) -> str:
         moments = [f"arrow_cast({moment}, 'Timestamp(Microsecond, Some(\"UTC\"))')" for moment in moments]
     column = BY_DATE[name]
     return f"date >= '{days[0]}' AND date <= '{days[-1]}' AND {column} >= {moments[0]} AND {column} < {moments[1]}"
-
-
-def _fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns rows with all columns of a schema; those that it lacks are null."""
-    missing = {
-        field.name: pa.nulls(rows.num_rows, field.type) for field in schema if field.name not in rows.schema.names
-    }
-    for name, column in missing.items():
-        rows = rows.append_column(name, column)
-    return rows.select(schema.names).cast(schema)

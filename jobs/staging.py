@@ -211,15 +211,11 @@ class Staging:
     def of_recomputed_batches(self, table: str) -> str:
         """Returns the SQL condition that a row of a live table comes from a batch that was recomputed.
 
-        A recomputed sample has its trace, so the corrections by recomputed activity are among the rows to replace. Rows
-        that were stored before rows named their batches count as well: they did not arrive just now.
+        A recomputed sample has its trace, so the corrections by recomputed activity are among the rows to replace.
         """
         kinds = "kind" if table == "activity" else "if(kind = 'activity', 'corrections', kind)"
         run = f"concat({kinds}, '/', collector, '/', toString(started_unix_nano), '/', toString(part))"
-        return (
-            f"(batch_run = '' OR (batch_run, batch_sequence) {self.globally}IN"
-            f" (SELECT {run}, sequence FROM {self.table('batches')}))"
-        )
+        return f"(batch_run, batch_sequence) {self.globally}IN (SELECT {run}, sequence FROM {self.table('batches')})"
 
     def change(self, sql: str, condition: str, more: dict[str, Any] | None = None, **settings: Any) -> None:
         """Runs a statement that changes a live table, with WHERE and this condition, if the job still has its lock.

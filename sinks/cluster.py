@@ -26,7 +26,7 @@ _HEAD = re.compile(
 )
 _ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)(?:\(([^()]*)\))?")
 _WINDOW = re.compile(r"\bnon_replicated_deduplication_window\b")
-_TABLE = re.compile(r"\b(FROM|JOIN|TO)(\s+)(\w+)\b")
+_TABLE = re.compile(r"\b(FROM|JOIN|TO|AS)(\s+)(\w+)\b")
 _VIEWS = ("CREATE VIEW", "CREATE OR REPLACE VIEW")
 _PROFILE_TYPE = "profile_type"
 _HOST = "host_id"
@@ -130,7 +130,7 @@ def alter_table(table: str, cluster: Cluster) -> str:
 
 
 def on_cluster(sql: str, cluster: Cluster, tables: Collection[str] = ()) -> str:
-    """Returns a statement of a migration for a cluster; without a cluster as it is. Raises ClusterError.
+    """Returns a statement of the schema for a cluster; without a cluster as it is. Raises ClusterError.
 
     `tables`: all that statements may name.
     """

@@ -60,7 +60,6 @@ class Lake:
             table,
             rows,
             mode="append",
-            schema_mode="merge",  # a table of an earlier version lacks columns
             commit_properties=CommitProperties(app_transactions=list(transactions)),
         )
         self._tables[name] = table

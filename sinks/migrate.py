@@ -1,48 +1,38 @@
-"""Makes tables from numbered SQL files: runs each statement once, and records those of a file with their checksums.
+"""Makes the tables: runs the files of `sinks/schema/`, one for each concern, and records each with its checksum.
 
-Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`): if a process dies before it has
-recorded a file, the statements of the file run again.
+Nothing else makes tables. A file that has made tables is never edited: what changes later comes with files of
+`sinks/schema/changes/` (NNNN_name.sql), which run once, after all others and in their order. Every statement may run
+twice without harm (`IF NOT EXISTS`): if a process dies before it has recorded the files, their statements run again.
 
 Parts of an older version work with the tables of a newer one, so that processes can be upgraded one after the other: a
-migration adds what the older parts need not know. Where that is impossible, the file begins with `-- breaks older
-parts`; then parts that do not know the migration refuse to work with the tables. A line `-- formerly CHECKSUM` before a
-statement names an earlier form of it, with which parts of this version work as well.
+change only adds what older parts need not know.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import is_embedded
 from sinks.change_tables import change_tables
 from sinks.cluster import DICTIONARIES, INSERT_SETTINGS, Cluster, database_statements, distribute, on_cluster
 
-FOLDER = Path(__file__).parent / "migrations"
-BREAKS = "-- breaks older parts"
+FOLDER = Path(__file__).parent / "schema"
 
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS schema_migrations
 (
-    version UInt32, name String, statement UInt32, checksum String, applied DateTime('UTC') DEFAULT now()
+    name     String,                        -- of a file
+    checksum String,
+    cluster  String,                        -- of the replicated tables; '': they are not replicated
+    applied  DateTime('UTC') DEFAULT now()
 )
 ENGINE = MergeTree
-ORDER BY (version, statement)
+ORDER BY name
 """
-_MORE_COLUMNS = """
-ALTER TABLE schema_migrations
-    ADD COLUMN IF NOT EXISTS breaks UInt8,   -- 1: parts that do not know this migration cannot work with the tables
-    ADD COLUMN IF NOT EXISTS cluster String  -- of the replicated tables; '': they are not replicated
-"""
-
-
 _DISTRIBUTED = "Distributed"
-_CHANGES_VIEW = re.compile(r"ALTER TABLE (\w+) MODIFY QUERY")
 _MAKES_TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
 
@@ -50,66 +40,55 @@ class MigrationError(Exception):
     """The tables are not what this version of icestream needs; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One statement of a migration file; `checksum` does not depend on its comments and white space."""
+class SchemaFile(NamedTuple):
+    """`checksum` does not depend on comments and white space."""
 
-    version: int
     name: str
-    number: int
-    sql: str
+    statements: list[str]
     checksum: str
-    breaks: bool
-    formerly: tuple[str, ...]
 
 
-def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[Statement]:
-    """Runs the statements that have not run yet, in order, in the client's database; returns them.
+class Record(NamedTuple):
+    """A row of `schema_migrations`."""
+
+    name: str
+    checksum: str
+    cluster: str
+
+
+def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[str]:
+    """Runs the files that have not run yet in the client's database; returns their names.
 
     `cluster`: makes replicated tables on all hosts of this cluster; later runs find out by themselves. Raises
-    MigrationError where a statement has changed since it ran, or where the tables are too new for this version, and
-    DiskFullError.
+    MigrationError where a file has changed since it ran, and DiskFullError.
     """
     engine = _engine(client)
-    known = records(client) if engine else []
-    if known and cluster not in ("", cluster_of(known)):
-        raise MigrationError(
-            f"these tables were made {_described(cluster_of(known))}, not on the cluster {cluster}: use a new database"
-        )
-    target = _choose_cluster(client, cluster or cluster_of(known), engine)
-    tables = {"schema_migrations"} | {m[1] for s in statements(folder) if (m := _MAKES_TABLE.search(s.sql))}
+    recorded = _records(client) if engine else []
+    made_on = _cluster_of(recorded)
+    if recorded and cluster not in ("", made_on):
+        on = f"on the cluster {made_on}" if made_on else "without a cluster"
+        raise MigrationError(f"these tables were made {on}, not on the cluster {cluster}: use a new database")
+    missing = _missing(recorded, folder)
+    target = _choose_cluster(client, cluster or made_on, engine)
+    all_statements = [sql for file in schema_files(folder) for sql in file.statements]
+    tables = {"schema_migrations"} | {match[1] for sql in all_statements if (match := _MAKES_TABLE.search(sql))}
     for sql in database_statements(target, _database(client)):
         client.command(sql)
-    if target.name or not _has_records(client):
-        for sql in (_RECORDS, _MORE_COLUMNS):
-            change_tables(client, on_cluster(sql, target, tables))
+    if target.name or not engine:
+        change_tables(client, on_cluster(_RECORDS, target, tables))
     distribute(client, target)
-    missing = list(_missing(records(client), folder))
-    for _, of_file in groupby(missing, lambda statement: statement.version):
-        done = list(of_file)
-        for statement in done:
-            change_tables(client, on_cluster(statement.sql, target, tables), DICTIONARIES)
+    statements = [sql for file in missing for sql in file.statements]
+    for sql in sorted(statements, key=lambda sql: not _MAKES_TABLE.search(sql)):  # views read tables of other files
+        change_tables(client, on_cluster(sql, target, tables), DICTIONARIES)
+    if missing:
         client.insert(
             "schema_migrations",
-            [[one.version, one.name, one.number, one.checksum, one.breaks, target.name] for one in done],
-            column_names=["version", "name", "statement", "checksum", "breaks", "cluster"],
+            [Record(file.name, file.checksum, target.name) for file in missing],
+            column_names=list(Record._fields),
             settings={"async_insert": 0} | (INSERT_SETTINGS if target.name else {}),
         )
     distribute(client, target)
-    if not target.name and (not known or is_embedded(client.uri)):
-        _load_again(client, missing)
-    return missing
-
-
-def _load_again(client: Client, missing: list[Statement]) -> None:
-    """Loads views whose query was changed, while nobody inserts: tables are new, or only this process has them.
-
-    The embedded ClickHouse 26.9 gives the blocks of such a view other deduplication IDs than after its next start: a
-    block that a killed sink inserts again would count twice behind the view.
-    """
-    for view in dict.fromkeys(m[1] for s in missing if (m := _CHANGES_VIEW.search(s.sql))):
-        client.command(f"DETACH TABLE {view}")
-        client.command(f"ATTACH TABLE {view}")
+    return [file.name for file in missing]
 
 
 def check(client: Client, dsn: str, folder: Path = FOLDER) -> Cluster:
@@ -118,47 +97,31 @@ def check(client: Client, dsn: str, folder: Path = FOLDER) -> Cluster:
     engine = _engine(client)
     if not engine:
         raise MigrationError(f"there are no icestream tables in {shown(dsn)}: run `icestream migrate --clickhouse DSN`")
-    recorded = records(client)
-    if missing := [f"{s.version:04d}_{s.name}" for s in _missing(recorded, folder)]:
+    recorded = _records(client)
+    if missing := ", ".join(file.name for file in _missing(recorded, folder)):
         raise MigrationError(
-            f"tables in {shown(dsn)} are of an older version ({', '.join(dict.fromkeys(missing))} missing): "
+            f"tables in {shown(dsn)} are of an older version ({missing} missing): "
             "run `icestream migrate --clickhouse DSN`"
         )
-    return _with_engine(client, cluster_of(recorded), engine)
+    return _with_engine(client, _cluster_of(recorded), engine)
 
 
 def cluster_of_tables(client: Client) -> Cluster:
     """Returns where the tables of the client's database are."""
-    return _with_engine(client, cluster_of(records(client)), _engine(client))
+    return _with_engine(client, _cluster_of(_records(client)), _engine(client))
 
 
-def records(client: Client) -> list[dict[str, Any]]:
-    """Returns the rows of `schema_migrations`; those of older versions lack columns."""
-    return list(client.query("SELECT * FROM schema_migrations").named_results())
+def schema_files(folder: Path = FOLDER) -> Iterator[SchemaFile]:
+    """Yields the files in order. A statement ends with a `;` at the end of a line."""
+    for path in (*sorted(folder.glob("*.sql")), *sorted(folder.glob("changes/*.sql"))):
+        sqls = [sql.strip() for sql in re.split(r";[ \t]*(?:--[^\n]*)?(?:\n|\Z)", path.read_text(encoding="utf-8"))]
+        bare = {sql: _bare(sql) for sql in sqls if _bare(sql)}
+        yield SchemaFile(path.stem, list(bare), hashlib.sha256(";\n".join(bare.values()).encode()).hexdigest())
 
 
-def cluster_of(recorded: list[dict[str, Any]]) -> str:
-    """Returns the cluster of the tables with these records; "" if they are not replicated."""
-    return next((str(record["cluster"]) for record in recorded if record.get("cluster")), "")
-
-
-def statements(folder: Path = FOLDER) -> Iterator[Statement]:
-    """Yields the statements of the files `NNNN_name.sql` in order. A statement ends with a `;` at the end of a line."""
-    for path in sorted(folder.glob("*.sql")):
-        match = re.fullmatch(r"(\d{4})_(\w+)", path.stem)
-        if match is None:
-            raise MigrationError(f"{path.name}: a migration is called NNNN_name.sql")
-        text = path.read_text(encoding="utf-8")
-        sqls = [sql.strip() for sql in re.split(r";[ \t]*(?:--[^\n]*)?(?:\n|\Z)", text)]
-        for number, sql in enumerate((sql for sql in sqls if _bare(sql)), start=1):
-            checksum = hashlib.sha256(_bare(sql).encode()).hexdigest()
-            formerly = tuple(re.findall(r"(?m)^-- formerly ([0-9a-f]{64})$", sql))
-            yield Statement(int(match[1]), match[2], number, sql, checksum, text.startswith(BREAKS), formerly)
-
-
-def are_new(done: list[Statement]) -> bool:
-    """Returns whether the tables were made by these statements."""
-    return any(statement.version == 1 for statement in done)
+def are_new(done: list[str]) -> bool:
+    """Returns whether the tables were made by these files."""
+    return "samples" in done
 
 
 def shown(dsn: str) -> str:
@@ -200,38 +163,26 @@ def _engine(client: Client) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def _has_records(client: Client) -> bool:
-    """Whether the table of records has all its columns. A statement that changes nothing writes the table's definition
-    all the same."""
-    return bool(
-        client.query(
-            "SELECT count() FROM system.columns"
-            " WHERE database = currentDatabase() AND table = 'schema_migrations' AND name = 'cluster'"
-        ).result_rows[0][0]
-    )
+def _records(client: Client) -> list[Record]:
+    rows = client.query(f"SELECT {', '.join(Record._fields)} FROM schema_migrations").result_rows
+    return [Record(*row) for row in rows]
 
 
-def _missing(recorded: list[dict[str, Any]], folder: Path) -> Iterator[Statement]:
-    applied = {(record["version"], record["statement"]): record for record in recorded}
-    for statement in statements(folder):
-        record = applied.pop((statement.version, statement.number), None)
-        if record is None:
-            yield statement
-        elif record["checksum"] not in (statement.checksum, *statement.formerly):
-            raise MigrationError(
-                f"migration {statement.version:04d}_{statement.name}, statement {statement.number}, has changed "
-                "since it ran here. Migrations are never edited: use the release that made these tables, "
-                "or a new database"
-            )
-    if breaking := [version for (version, _), record in applied.items() if record.get("breaks")]:
+def _cluster_of(recorded: list[Record]) -> str:
+    """Returns the cluster of the tables with these records; "" if they are not replicated."""
+    return next((record.cluster for record in recorded if record.cluster), "")
+
+
+def _missing(recorded: list[Record], folder: Path) -> list[SchemaFile]:
+    """Returns the files that have not run. Raises MigrationError where one has changed since it ran."""
+    checksums = {record.name: record.checksum for record in recorded}
+    files = list(schema_files(folder))
+    if changed := ", ".join(file.name for file in files if checksums.get(file.name, file.checksum) != file.checksum):
         raise MigrationError(
-            f"this version of icestream cannot work with these tables: migration {max(breaking):04d} of a newer one "
-            "changed what it needs. Upgrade this part"
+            f"these tables were made by a version of icestream with another schema ({changed}): "
+            "use that version, or a new database (for `icestream up`, a new data folder)"
         )
-
-
-def _described(cluster: str) -> str:
-    return f"on the cluster {cluster}" if cluster else "without a cluster"
+    return [file for file in files if file.name not in checksums]
 
 
 def _bare(sql: str) -> str:

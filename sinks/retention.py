@@ -31,8 +31,8 @@ class _Expiry(NamedTuple):
 
 
 # A batch must be remembered for as long as Kafka keeps its message, however old its rows are; else a consumer that
-# starts again would store it again. A job of an earlier version does not say when it stored it. Changes of samples must
-# outlive the samples, which wait for their rollups.
+# starts again would store it again. Changes of samples must outlive the samples, which wait for their rollups. Which
+# requests are thinned is kept longer than these.
 _BY_AGE = {
     "trace_samples": _Expiry("time"),
     "activity": _Expiry("start_time"),
@@ -42,9 +42,10 @@ _BY_AGE = {
     "batches": _Expiry("greatest(last_time, stored_time)", least_days=8),
     "dead_letters": _Expiry("time"),
     "sample_changes": _Expiry("start_time", more_days=90),
+    "thinned_days": _Expiry("day", more_days=2),
+    "thinned_operations": _Expiry("day", more_days=2),
+    "kept_traces": _Expiry("day", more_days=2),
 }
-_OF_ACTIVITY = ("thinned_days", "thinned_operations", "kept_traces")
-"""Tables that are kept two days longer than what they are about."""
 _LEAST_SAMPLE_DAYS = 2
 """Samples are kept for a day after their day was summed up."""
 # Nodes and series are announced once a day, so they must outlive the rows that refer to them.
@@ -95,14 +96,11 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     tables = _Tables(client)
     if new and days is None:
         days = DEFAULT_DAYS
-    for table, expiry in _BY_AGE.items():  # also without `days`: an earlier version went by another time of the row
-        tables.drop_after(table, expiry.since, tables.kept_days(table) if days is None else expiry.days(days))
-    kept = tables.kept_days("activity") if days is None else days
-    for table in _OF_ACTIVITY:  # which a migration may just have made
-        tables.drop_after(table, "day", kept + 2 if kept else 0)
-    tables.drop_after("recent_operations", "start_time", min(kept or RECENT_DAYS, RECENT_DAYS))
+    if days is not None:
+        for table, expiry in _BY_AGE.items():
+            tables.drop_after(table, expiry.since, expiry.days(days))
+        tables.drop_after("recent_operations", "start_time", min(days or RECENT_DAYS, RECENT_DAYS))
     samples = sample_days(client, tables.cluster)
-    tables.drop_after("samples", "time", 0)
     all_days = (samples, *of_unit.values())
     longest = max(all_days) if all(all_days) else 0
     for table, expiry in _REFERRED_TO.items():
@@ -167,10 +165,8 @@ class _Tables:
     def drop_after(self, table: str, since: str, days: int) -> None:
         """Makes a table drop rows so many days after a time of theirs; 0: never. ClickHouse may rewrite a table for
         that, so it does nothing if the table does so already."""
-        start = f"toDateTime({since})"
-        by_this = start in self._created[table][0].partition(" TTL ")[2]
-        if self.kept_days(table) != days or (days and not by_this):
-            self.change(table, f"{start} + INTERVAL {days} DAY" if days else "")
+        if self.kept_days(table) != days:
+            self.change(table, f"toDateTime({since}) + INTERVAL {days} DAY" if days else "")
 
     def change(self, table: str, ttl: str) -> None:
         create, partitioned = self._created[table]

@@ -40,7 +40,6 @@ TABLES: dict[Level, dict[str, str]] = OPERATION_TABLES | {
         " FROM samples",
         "service_stack_hours": f"SELECT profile_type, service, toStartOfHour(time) AS start_, stack_id, {_SUMS},"
         f" {_BUILD} FROM samples",
-        "series_seen": f"SELECT DISTINCT start_time, profile_type, series_id FROM series_hours {_ROLLUPS}",
     },
     DAYS: {
         "series_stack_days": "SELECT profile_type, service, toStartOfDay(time) AS start_, stack_id, series_id,"
@@ -116,8 +115,6 @@ def fill_settings(level: Level, cluster: Cluster) -> dict[str, int | str]:
 
 
 def _columns(table: str) -> str:
-    if table == "series_seen":
-        return ""
     if table.startswith("operation_"):
         return f"({operation_tables.COLUMNS})"
     keys = {

@@ -35,7 +35,7 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A row of the table `batches`, without `block`. The migration explains the columns."""
+    """A row of the table `batches`, without `block`. `sinks/schema/batches.sql` explains the columns."""
 
     kind: str
     collector: str

@@ -47,10 +47,9 @@ def drop_unused_builds(client: Client, level: Level, now_unix_s: int, cluster: C
     unused = {"starts": sorted(set(starts)), "builds": numbers}
     key = "toStartOfHour(start_time)" if level.unit == "minute" else "start_time"
     for table in (*TABLES[level], "rollup_builds"):
-        if table != "series_seen":
-            client.command(
-                f"{delete_from(table, cluster)} WHERE {key} IN"
-                " (SELECT toDateTime(arrayJoin({starts:Array(UInt32)}), 'UTC')) AND build IN {builds:Array(UInt64)}",
-                parameters=unused,
-                settings=ON_EVERY_HOST,
-            )
+        client.command(
+            f"{delete_from(table, cluster)} WHERE {key} IN"
+            " (SELECT toDateTime(arrayJoin({starts:Array(UInt32)}), 'UTC')) AND build IN {builds:Array(UInt64)}",
+            parameters=unused,
+            settings=ON_EVERY_HOST,
+        )

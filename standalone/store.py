@@ -67,8 +67,8 @@ def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Ev
         try:
             client = clients.get()
             done = migrate(client)
-            for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in done):
-                log.info("applied migration %s", migration)
+            if done:
+                log.info("made tables: %s", ", ".join(done))
             set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
             return True
         except DiskFullError as error:

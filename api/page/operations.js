@@ -4,7 +4,6 @@ import * as api from "./api.js";
 import { bar, byId, element, replaceRows } from "./base/dom.js";
 import { formatBounds, formatCount, formatShare, formatValue } from "./base/format.js";
 import { sparkline } from "./base/sparkline.js";
-import { formatMoment } from "./base/times.js";
 import { formatChange } from "./graph/change.js";
 
 const MAX_ROWS = 300;
@@ -25,12 +24,9 @@ export class Operations {
     byId("measure").value = values.measure;
     byId("order").value = values.order;
     let [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
-    const { operations, unattributed, count, total, samples, unit, start, end, selector, skipped_labels: skipped, sampled_until: until } = answer;
+    const { operations, unattributed, count, total, samples, unit, start, end, selector, skipped_labels: skipped } = answer;
     if (skipped.length) curves = await readCurves({ ...values, selector }, signal);
-    byId("operations-skipped").textContent = [
-      skipped.length && `Labels that requests do not have are left out: ${skipped.join(", ")}.`,
-      until && `Samples are counted until ${formatMoment(Date.parse(until))}.`,
-    ].filter(Boolean).join(" ");
+    byId("operations-skipped").textContent = skipped.length ? `Labels that requests do not have are left out: ${skipped.join(", ")}.` : "";
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
     replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from api.queries.conditions import add_value_matcher, matching
 from api.queries.confidence import is_cpu
 from api.queries.database import Database, texts
-from api.queries.recent import OF_REQUESTS, are_many, are_stored, recent_conditions
+from api.queries.recent import OF_REQUESTS, are_kept, are_many, recent_conditions
 from api.queries.sample_operations import OPERATION
 from api.queries.selection import Selection
 from icestream.recent_operations import HEAVIEST, packed_cpu, packed_trace
@@ -76,7 +76,7 @@ def read_candidates(
     elif order == "sampled_cpu_ns" or not is_cpu(selection.profile_type):
         kinds = [selection.profile_type]
     ranges = [selection.time_range]
-    if not are_many(database, ranges, [OF_REQUESTS, selection.profile_type]) or not are_stored(database, ranges):
+    if not are_kept(ranges) or not are_many(database, ranges, [OF_REQUESTS, selection.profile_type]):
         return None
     count = limit + limit // 2 if of_few else max(2 * limit, MORE_CANDIDATES)
     ids: dict[str, None] = {}

@@ -14,13 +14,10 @@ from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
 from api.queries.recent import (
     OF_REQUESTS,
-    RECENT_SUMS,
+    are_kept,
     are_many,
-    are_stored,
-    begin_after,
     in_minutes,
     recent_conditions,
-    stored_since,
     were_replaced,
 )
 from api.queries.rollups import Buckets, Plan, make_plan
@@ -66,8 +63,6 @@ class Operations:
     """What was read of the time range from rollups, for people."""
     time_range: TimeRange
     """That of these numbers: in whole minutes, if rows were too many to read."""
-    sampled_until: int | None
-    """When samples end, in Unix nanoseconds, if the rest was read from `recent_operations`, which lacks them."""
 
     @property
     def matching(self) -> list[dict[str, Any]]:
@@ -114,17 +109,12 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         for part in plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
             parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
-    sampled_until = None
     if recent and plans.gaps:
-        since = stored_since(database, RECENT_SUMS)
-        sampled = [begin_after(plan.samples, since) for plan in (plans.now, plans.before)]
-        parts += _of_recent(selection.profile_type, of_service, plans, sampled, conditions)
-        if not sampled[0]:
-            sampled_until = plans.now.samples[0].start_unix_nano
+        parts += _of_recent(selection.profile_type, of_service, plans, conditions)
     elif plans.gaps and any_operations(database, plans.gaps):
         parts += _of_rows(database, selection, of_service, plans, conditions)
     if not parts:
-        return Operations([], plans.now.as_json(), plans.time_range, sampled_until)
+        return Operations([], plans.now.as_json(), plans.time_range)
     matches = Conditions(parameters=conditions.parameters)
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
@@ -135,7 +125,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     rows = _rows(answer, selection.profile_type)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
     of_traced = [row for row in rows if row["service"] in traced]
-    return Operations(of_traced, plans.now.as_json(), plans.time_range, sampled_until)
+    return Operations(of_traced, plans.now.as_json(), plans.time_range)
 
 
 def _buckets(database: Database, time_range: TimeRange) -> Buckets:
@@ -174,23 +164,17 @@ def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) ->
         whole.insert(0, TimeRange(minutes.start_unix_nano // HOUR_NS * HOUR_NS, minutes.end_unix_nano))
     for each in whole:
         plans = _plan(database, each, buckets, rounded=True)
-        if not plans.gaps or (are_stored(database, plans.gaps) and not were_replaced(database, plans.gaps)):
+        if not plans.gaps or (are_kept(plans.gaps) and not were_replaced(database, plans.gaps)):
             return plans
     return None
 
 
-def _of_recent(
-    profile_type: str, of_service: list[Matcher], plans: _Plans, sampled: list[bool], conditions: Conditions
-) -> list[str]:
-    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added.
-    `sampled`: whether it has all samples of the time range, and of the period before."""
+def _of_recent(profile_type: str, of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:
+    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
     parts = []
-    for plan, at, has_all in zip((plans.now, plans.before), ("1", "0"), sampled, strict=True):
-        if not plan.samples:
-            continue
-        for each in (OF_REQUESTS, profile_type) if has_all else (OF_REQUESTS,):
-            lengths = (60, 10) if has_all else (10,)
-            minutes = recent_conditions(plan.samples, [each], conditions.parameters, lengths)
+    for plan, at in ((plans.now, "1"), (plans.before, "0")):
+        for each in (OF_REQUESTS, profile_type) if plan.samples else ():
+            minutes = recent_conditions(plan.samples, [each], conditions.parameters, lengths=(60, 10))
             add_matchers(minutes, of_service)
             of = operation_sums.of_recent if each == OF_REQUESTS else operation_sums.of_recent_samples
             parts.append(_needed(of(at, minutes.where), at))

@@ -11,13 +11,7 @@ from icestream.times import HOUR_NS
 
 OF_REQUESTS = ""
 """The profile type of what is of requests and intervals."""
-RECENT_SUMS = "recent_sums"
-"""The migration that brought sums of samples, and rows of hours."""
-_SINCE = """
-SELECT toUInt32(maxIf(applied, name = {name:String})) AS made, toUInt32(min(applied)) AS first
-FROM schema_migrations WHERE version > 0"""
 _S, _MINUTE_NS = 10**9, 60 * 10**9
-_MADE_TOGETHER_S, _CLOCKS_DIFFER_S = 600, 60
 
 
 def recent_conditions(
@@ -68,23 +62,9 @@ def are_many(database: Database, ranges: Sequence[TimeRange], profile_types: Seq
     return bool(answer["n"][0].as_py() > database.exact_requests)
 
 
-def are_stored(database: Database, ranges: Sequence[TimeRange]) -> bool:
-    """Whether `recent_operations` has all of these time ranges. Raises ApiError."""
-    return begin_after(ranges, stored_since(database, "recent_operations"))
-
-
-def stored_since(database: Database, migration: str) -> int:
-    """From when on `recent_operations` has everything that a migration brought, in Unix nanoseconds: it lacks what was
-    stored before that. Raises ApiError."""
-    answer = database.table(_SINCE, {"name": migration})
-    made, first = (int(answer[name][0].as_py()) for name in ("made", "first"))
-    upgraded = 0 if made - first < _MADE_TOGETHER_S else made + _CLOCKS_DIFFER_S
-    return max(time.time_ns() - RECENT_NS, upgraded * _S)
-
-
-def begin_after(ranges: Sequence[TimeRange], since_unix_nano: int) -> bool:
-    """Whether none of the time ranges begins before this time."""
-    return all(each.start_unix_nano >= since_unix_nano for each in ranges)
+def are_kept(ranges: Sequence[TimeRange]) -> bool:
+    """Whether `recent_operations` has all of these time ranges."""
+    return all(each.start_unix_nano >= time.time_ns() - RECENT_NS for each in ranges)
 
 
 def were_replaced(database: Database, ranges: Sequence[TimeRange]) -> bool:

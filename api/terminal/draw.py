@@ -95,7 +95,7 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
 def draw_completeness(answer: dict[str, Any]) -> str:
     """A table of holes."""
     head = f"{answer['windows']} windows of {answer['hosts']} hosts"
-    if known_from := answer.get("known_from"):  # earlier versions of the API do not say it
+    if known_from := answer["known_from"]:
         head = f"{head} (what is missing before {known_from} is not known)"
     if not answer["holes"]:
         if not answer["hosts"]:

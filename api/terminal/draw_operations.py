@@ -21,7 +21,7 @@ def draw_operations(answer: dict[str, Any]) -> str:
     if not rows:
         return "no operations in this time; they show up if their service uses icestream.tracing"
     more = [f"{answer['count'] - len(answer['operations'])} more"] if answer["next"] is not None else []
-    return "\n".join([*table(_HEAD, rows, 12), *more, *_sampled_line(answer)])
+    return "\n".join([*table(_HEAD, rows, 12), *more])
 
 
 def draw_slow(answer: dict[str, Any]) -> str:
@@ -43,14 +43,6 @@ def draw_slow(answer: dict[str, Any]) -> str:
     ]  # fmt: skip
     names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)", "module")
     return "\n".join([*head, *thinned_line(answer), *table(names, rows, 4)])
-
-
-def _sampled_line(answer: dict[str, Any]) -> list[str]:
-    """Until when samples count, if those after it were stored before an upgrade."""
-    until = answer.get("sampled_until")  # earlier versions of the API do not say it
-    if until is None:
-        return []
-    return [f"sampled CPU is counted until {until}: samples after it were stored before an upgrade"]
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def draw_traces(traces: dict[str, Any]) -> str:
 
 def _missing_line(traces: dict[str, Any]) -> list[str]:
     """That of very many requests, lighter ones may be missing."""
-    above = traces.get("complete_above_ns")  # earlier versions of the API do not say it
+    above = traces["complete_above_ns"]
     if above is None:
         return []
     return [f"of so many requests, those may be missing that used at most {amount(above)} in each minute"]
@@ -60,7 +60,7 @@ def draw_trace(trace: dict[str, Any]) -> str:
 
 
 def _times(trace: dict[str, Any]) -> tuple[str, str]:
-    start, duration = trace.get("start_unix_nano"), trace.get("duration_ns")  # earlier versions of the API have none
+    start, duration = trace["start_unix_nano"], trace["duration_ns"]
     return "" if start is None else format_unix_nano(start), "" if duration is None else amount(duration)
 
 

@@ -4,7 +4,7 @@
   icestream migrate --clickhouse chdb:///var/lib/icestream/clickhouse --retention-days 30
   icestream migrate --clickhouse http://default@clickhouse:8123/icestream --cluster main
 
-Runs each migration that has not run yet, once, and sets how long rows are kept. Running it again with the same
+Runs each file of the schema that has not run yet, once, and sets how long rows are kept. Running it again with the same
 settings changes nothing. Give the settings of rollups (--rollup-...) each time: what is not given gets its default.
 """
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     except Error as error:
         raise CommandError(f"{shown(settings.clickhouse)}: {error}") from error
-    for name in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in done):
+    for name in done:
         print(f"applied {name}")
     if changed and not done:
         print(f"changed how long rows are kept in {', '.join(changed)}")

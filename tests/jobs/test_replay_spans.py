@@ -117,7 +117,7 @@ def test_a_replay_adds_what_a_stored_span_does_not_say(stored: Stored) -> None:
     report(stored, "GET /checkout/{id}", ERROR)
     before = spans(stored)
     (span,) = stored.client.query("SELECT * FROM spans WHERE status = 'error'").result_rows
-    for operation, status in (("", ""), ("GET /checkout/{id}", ""), ("", "error")):  # as an earlier version stored it
+    for operation, status in (("", ""), ("GET /checkout/{id}", ""), ("", "error")):
         stored.client.insert("spans", [[*span[:-2], operation, status]])
         assert spans(stored) != before
         run(stored)

@@ -49,7 +49,7 @@ class OneShard(OnCluster):
         connect(engine).command(f"CREATE DATABASE {database}")
         client = connect(engine, database=database)
         migrate(client)
-        client.command("INSERT INTO schema_migrations (version, cluster) VALUES (0, 'whole')")
+        client.command("INSERT INTO schema_migrations (cluster) VALUES ('whole')")
         super().__init__(engine, database, Cluster("whole"))
 
 
@@ -62,7 +62,7 @@ class Shards(OnCluster):
             connect(engine).command(f"CREATE DATABASE {name}")
         self.local = connect(engine, database=cluster.local)
         migrate(self.local)
-        self.local.command(f"INSERT INTO schema_migrations (version, cluster) VALUES (0, '{cluster.name}')")
+        self.local.command(f"INSERT INTO schema_migrations (cluster) VALUES ('{cluster.name}')")
         self.slots = {}  # table -> the shard of a row, 1 or 2
         all_shards = connect(engine, database=database)
         for statement in distributed_tables(all_shards, cluster):

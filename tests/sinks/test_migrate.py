@@ -1,6 +1,7 @@
 """Tables are made once, and by nothing else."""
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -10,12 +11,11 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks import retention
 from sinks.clickhouse import ClickHouseSink
 from sinks.cluster import ONE_SERVER, Cluster, ClusterError, on_cluster
-from sinks.migrate import BREAKS, FOLDER, MigrationError, check, migrate, shown, statements
+from sinks.migrate import FOLDER, MigrationError, check, migrate, schema_files, shown
 from sinks.settings import RollupDays
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 from tests.waiting import wait_until
@@ -25,42 +25,62 @@ pytestmark = pytest.mark.slow
 NOW = {"mutations_sync": 2}
 
 
-def copy(folder: Path) -> Path:
-    for path in FOLDER.glob("*.sql"):
-        (folder / path.name).write_text(path.read_text())
-    return folder
-
-
-def test_each_statement_is_run_once(empty: Clients) -> None:
-    assert migrate(empty.get()) == list(statements())
-    assert migrate(empty.get()) == []
-    check(empty.get(), empty.dsn)
-
-
-def test_a_statement_that_ran_without_its_record_does_no_harm(empty: Clients) -> None:
-    migrate(empty.get())
-    empty.get().command("TRUNCATE TABLE schema_migrations")
-    assert len(migrate(empty.get())) == len(list(statements()))
-
-
-def test_new_migrations_are_applied_and_their_absence_is_told(empty: Clients, tmp_path: Path) -> None:
-    migrate(empty.get())
-    folder = copy(tmp_path)
-    (folder / "9000_more.sql").write_text("-- why\nCREATE TABLE IF NOT EXISTS more (a UInt8) ENGINE = Memory;\n")
-    with pytest.raises(MigrationError, match=r"9000_more missing.*icestream migrate"):
-        check(empty.get(), empty.dsn, folder)
-    assert [s.name for s in migrate(empty.get(), folder)] == ["more"]
-
-
-def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clients, tmp_path: Path) -> None:
-    folder = copy(tmp_path)
-    (folder / "9000_more.sql").write_text(
-        "CREATE TABLE IF NOT EXISTS more (a UInt8) ENGINE = Memory;\n"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the schema, with a later change."""
+    shutil.copytree(FOLDER, tmp_path / "schema")
+    (tmp_path / "schema" / "changes" / "0001_more.sql").write_text(
+        "-- why\nCREATE TABLE IF NOT EXISTS more (a UInt8) ENGINE = Memory;\n"
         + "".join(
             f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS more UInt64;\n"
             for table in ("samples", "series", "nodes", "locations", "activity", "spans", "batches", "trace_samples")
         )
     )
+    return tmp_path / "schema"
+
+
+def all_statements() -> list[str]:
+    return [sql for file in schema_files() for sql in file.statements]
+
+
+def test_each_file_is_run_once(empty: Clients) -> None:
+    assert migrate(empty.get()) == [file.name for file in schema_files()]
+    assert migrate(empty.get()) == []
+    check(empty.get(), empty.dsn)
+
+
+def test_a_statement_that_ran_without_its_record_does_no_harm(empty: Clients, folder: Path) -> None:
+    made = migrate(empty.get(), folder)
+    empty.get().command("TRUNCATE TABLE schema_migrations")
+    assert migrate(empty.get(), folder) == made
+
+
+def test_later_changes_are_applied_and_their_absence_is_told(empty: Clients, folder: Path) -> None:
+    migrate(empty.get())
+    with pytest.raises(MigrationError, match=r"0001_more missing.*icestream migrate"):
+        check(empty.get(), empty.dsn, folder)
+    assert migrate(empty.get(), folder) == ["0001_more"]
+    check(empty.get(), empty.dsn, folder)
+
+
+def test_later_changes_come_after_all_else_in_new_tables(empty: Clients, folder: Path) -> None:
+    assert migrate(empty.get(), folder)[-1] == "0001_more"
+    assert empty.get().query("SELECT count() FROM spans WHERE more = 0").result_rows == [(0,)]
+
+
+def test_a_file_that_has_changed_is_refused_a_changed_comment_is_not(empty: Clients, folder: Path) -> None:
+    """So are tables of before these files: their records have other checksums under the same names."""
+    migrate(empty.get(), folder)
+    stacks = folder / "stacks.sql"
+    stacks.write_text("-- another comment\n" + stacks.read_text().replace("    node_id  ", "    node_id     "))
+    assert migrate(empty.get(), folder) == []
+    stacks.write_text(stacks.read_text().replace("UInt64 CODEC", "UInt128 CODEC"))
+    for refused in (lambda: check(empty.get(), empty.dsn, folder), lambda: migrate(empty.get(), folder)):
+        with pytest.raises(MigrationError, match=r"another schema \(stacks\).*a new data folder"):
+            refused()
+
+
+def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clients, folder: Path) -> None:
     migrate(empty.get(), folder)
     check(empty.get(), empty.dsn)
     assert migrate(empty.get()) == []
@@ -72,52 +92,6 @@ def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clien
         sink.write(make_range(topic, [tables(topic, message)]))
     counts = "SELECT (SELECT count() FROM samples), (SELECT count() FROM activity), (SELECT count() FROM batches)"
     assert empty.get().query(counts).result_rows == [(5, 3, 2)]
-
-
-def test_what_is_summed_up_before_an_upgrade_and_after_it_is_one_sum(
-    empty: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.sinks.messages.START_MS", (time.time_ns() // DAY_NS - 1) * DAY_NS // 10**6)
-    folder = copy(tmp_path)
-    for later in ("0023_recent_operation_views.sql", "0025_recent_sums.sql"):
-        (folder / later).unlink()
-    migrate(empty.get(), folder)
-    for number in (1, 2):
-        ClickHouseSink(empty).write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(number))], first=number))
-        migrate(empty.get())
-    stored = "SELECT (SELECT sum(thread_cpu_ns) FROM activity), (SELECT countIf(operation != '') FROM spans)"
-    ((thread_cpu_ns, requests),) = empty.get().query(stored).result_rows
-    sums = "sum(thread_cpu_ns), sum(requests), quantilesDDMerge(0.01, 0.5, 0.95, 0.99)(duration)[1] > 0"
-    found = empty.get().query(f"SELECT minutes, {sums} FROM recent_operations GROUP BY minutes ORDER BY minutes")
-    assert found.result_rows == [
-        *((minutes, thread_cpu_ns, requests, 1) for minutes in (1, 10)),
-        (60, thread_cpu_ns // 2, requests // 2, 1),  # hours came with the upgrade
-    ]
-    assert requests == 2
-
-
-def test_a_migration_that_breaks_older_parts_is_told_by_them(empty: Clients, tmp_path: Path) -> None:
-    folder = copy(tmp_path)
-    (folder / "9000_more.sql").write_text(f"{BREAKS}\nALTER TABLE dead_letters DROP COLUMN IF EXISTS error;\n")
-    migrate(empty.get(), folder)
-    check(empty.get(), empty.dsn, folder)
-    for refused in (lambda: check(empty.get(), empty.dsn), lambda: migrate(empty.get())):
-        with pytest.raises(MigrationError, match=r"9000 .*Upgrade this part"):
-            refused()
-
-
-def test_tables_of_which_a_form_was_given_up_are_kept(empty: Clients, tmp_path: Path) -> None:
-    folder = copy(tmp_path)
-    batches = folder / "0005_batches.sql"
-    batches.write_text(batches.read_text().replace("PARTITION BY toMonday(last_time)\n", ""))
-    migrate(empty.get(), folder)
-    # As the first versions recorded it, without the later columns.
-    empty.get().command("ALTER TABLE schema_migrations DROP COLUMN breaks, DROP COLUMN cluster")
-    check(empty.get(), empty.dsn)
-    assert migrate(empty.get()) == []
-    retention.set_retention(empty.get(), 30)
-    row = "SELECT partition_key, engine_full LIKE '%ttl_only%' FROM system.tables WHERE database = currentDatabase()"
-    assert empty.get().query(f"{row} AND name = 'batches'").result_rows == [("", 0)]
 
 
 FIRST_RUN = """
@@ -153,34 +127,10 @@ def test_a_block_of_the_process_that_made_the_tables_is_known_to_the_next_one(tm
     assert done.stdout.strip() == "(5, 2)", done.stderr
 
 
-def test_a_block_of_the_process_that_upgraded_the_tables_is_known_to_the_next_one(tmp_path: Path) -> None:
-    folder = tmp_path / "migrations"
-    folder.mkdir()
-    (copy(folder) / "0023_recent_operation_views.sql").unlink()
-    dsn = f"chdb://{tmp_path}/chdb"
-    old = (
-        "import sys; from pathlib import Path; from icestream.clickhouse import connect; from sinks.migrate import *\n"
-    )
-    old += "migrate(connect(sys.argv[1]), Path(sys.argv[2]))"
-    subprocess.run([sys.executable, "-c", old, dsn, str(folder)], cwd=FOLDER.parents[1], check=True)
-    of_today = (
-        "import time, tests.sinks.messages as messages; messages.START_MS = int(time.time()) // 86400 * 86400_000\n"
-    )
-    first = subprocess.run([sys.executable, "-c", of_today + FIRST_RUN, dsn], cwd=FOLDER.parents[1])
-    assert first.returncode == 9
-    query = "SELECT sum(traces) FROM recent_operations WHERE minutes = 1"
-    second = (
-        of_today
-        + FIRST_RUN.replace('if table == "batches"', "if False").replace("retried=False", "retried=True")
-        + f"print(clients.get().query({query!r}).result_rows[0])"
-    )
-    done = subprocess.run([sys.executable, "-c", second, dsn], cwd=FOLDER.parents[1], capture_output=True, text=True)
-    assert done.stdout.strip() == "(1,)", done.stderr
-
-
 def test_a_statement_ends_before_a_comment(tmp_path: Path) -> None:
-    (tmp_path / "0001_two.sql").write_text("-- why\nSELECT 1;  -- one\n\nSELECT ';' -- two\n;\n-- the end\n")
-    assert [statement.sql for statement in statements(tmp_path)] == ["-- why\nSELECT 1", "SELECT ';' -- two"]
+    (tmp_path / "two.sql").write_text("-- why\nSELECT 1;  -- one\n\nSELECT ';' -- two\n;\n-- the end\n")
+    (file,) = schema_files(tmp_path)
+    assert file.statements == ["-- why\nSELECT 1", "SELECT ';' -- two"]
 
 
 @pytest.mark.parametrize("cluster", [Cluster("it's"), Cluster("it's", "my_local")])
@@ -195,8 +145,8 @@ def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_repli
     tables = {name for (name,) in clients.get().query(in_database).result_rows}
     database = f"`{cluster.local}`." if cluster.local else ""
     replicated = set()
-    for statement in statements():
-        sql = on_cluster(statement.sql, cluster, tables)
+    for statement in all_statements():
+        sql = on_cluster(statement, cluster, tables)
         tree = str(clients.get().command(f"EXPLAIN AST {sql}"))
         assert " ON CLUSTER 'it\\'s'" in sql
         assert "non_replicated" not in sql
@@ -206,33 +156,25 @@ def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_repli
             assert f"MergeTree('/clickhouse/tables/{shard}/{{database}}/{table}', '{replica}'" in sql
             assert re.search(r"Function Replicated\w*MergeTree", tree)
             replicated.add(table)
-        if "CREATE VIEW" in sql or "CREATE OR REPLACE VIEW" in sql:  # of the tables that queries read
+        if "CREATE VIEW" in sql:  # of the tables that queries read
             assert not cluster.local or cluster.local not in sql
             continue
         if "SELECT" in sql:
             assert re.search(rf"FROM {database}\w+\b", sql)
         if "VIEW" in sql:
             assert f"TO {database}" in sql
+        if " AS operation_hours" in statement:
+            assert f" AS {database}operation_hours" in sql
     assert tables - {"schema_migrations"} == replicated
 
 
 def test_a_table_is_made_with_settings_of_tables_only(client: Client) -> None:
     """ClickHouse before 25.5 may not read settings of queries there: 24.8 does not."""
     of_tables = {name for (name,) in client.query("SELECT name FROM system.merge_tree_settings").result_rows}
-    makes_tables = [statement.sql for statement in statements() if "CREATE TABLE" in statement.sql]
+    makes_tables = [sql for sql in all_statements() if "CREATE TABLE" in sql]
     used = {name for sql in makes_tables for name in re.findall(r"\b(\w+) = ", sql.partition("\nSETTINGS ")[2])}
     assert "non_replicated_deduplication_window" in used
     assert used <= of_tables
-
-
-def test_a_changed_migration_is_refused_a_changed_comment_is_not(empty: Clients, tmp_path: Path) -> None:
-    migrate(empty.get())
-    first = copy(tmp_path) / "0001_samples.sql"
-    first.write_text("-- another comment\n" + first.read_text().replace("    value  ", "    value     "))
-    assert migrate(empty.get(), tmp_path) == []
-    first.write_text(first.read_text().replace("Int64 CODEC", "Int128 CODEC"))
-    with pytest.raises(MigrationError, match="0001_samples, statement 1, has changed"):
-        migrate(empty.get(), tmp_path)
 
 
 def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,13 +184,10 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
         return str(create).partition(" TTL ")[2].partition(" SETTINGS")[0]
 
     client, by_day = clients.get(), RollupDays(0, 7, 60)
-    client.command("ALTER TABLE samples MODIFY TTL toDateTime(time) + INTERVAL 30 DAY")  # as earlier versions did
     retention.set_retention(client, None)
     assert (ttl("samples"), retention.sample_days(client)) == ("", 0)  # the sinks drop them
     retention.set_retention(client, None, new=True)
     assert (ttl("trace_samples"), retention.sample_days(client)) == ("toDateTime(time) + toIntervalDay(14)", 14)
-    client.command("ALTER TABLE kept_traces REMOVE TTL")  # as a migration makes it where tables have been for long
-    retention.set_retention(client, None)
     assert ttl("kept_traces") == "toDateTime(day) + toIntervalDay(16)"
     assert ttl("recent_operations") == "toDateTime(start_time) + toIntervalDay(3)"
     retention.set_retention(clients.get(), 5)
@@ -292,13 +231,6 @@ def test_a_batch_of_old_data_is_remembered_from_when_it_was_stored(clients: Clie
     client.command("ALTER TABLE batches MATERIALIZE TTL", settings=NOW)
     client.command("OPTIMIZE TABLE batches FINAL")
     assert client.query("SELECT count() FROM batches").result_rows == [(0,)]
-
-
-def test_tables_that_dropped_batches_by_the_time_of_their_rows_do_so_no_more(client: Client) -> None:
-    client.command("ALTER TABLE batches MODIFY TTL toDateTime(last_time) + INTERVAL 14 DAY")  # as earlier versions did
-    retention.set_retention(client, None)
-    [[create]] = client.query("SHOW CREATE TABLE batches").result_rows
-    assert "TTL toDateTime(greatest(last_time, stored_time)) + toIntervalDay(14)" in create
 
 
 def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clients) -> None:
@@ -349,7 +281,7 @@ def test_the_command_makes_tables_and_says_so(tmp_path: Path) -> None:
     call = [sys.executable, "-c", COMMANDS, f"chdb://{tmp_path}/db"]
     done = subprocess.run(call, capture_output=True, text=True)
     *applied, first, second, second_code, refused_code = done.stdout.splitlines()
-    assert "applied 0001_samples" in applied, done.stderr
+    assert "applied samples" in applied, done.stderr
     assert (first, second, second_code) == ("exit code 0", "the tables are up to date", "exit code 0")
     assert refused_code == "exit code 1"
     assert "retention is 0" in done.stderr

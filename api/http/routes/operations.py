@@ -14,7 +14,6 @@ from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
 from api.queries.operations import read_operations, without_other_labels
 from api.queries.selection import Selection
-from icestream.times import format_unix_nano
 
 router = APIRouter(tags=["operations of services"])
 
@@ -63,9 +62,6 @@ class OperationsAnswer(SelectionAnswer):
     next: int | None
     total: int
     samples: int
-    sampled_until: str | None = Field(
-        description="Samples after it are not counted: they were stored before an upgrade. Null: all are counted"
-    )
 
 
 class Order(StrEnum):
@@ -119,7 +115,6 @@ _EXAMPLE = {
     "next": 100,
     "total": 60000000000,
     "samples": 1140,
-    "sampled_until": "2026-01-31T12:10:00.000Z",
 }  # fmt: skip
 
 
@@ -175,7 +170,6 @@ def operations(
             "count": len(rows),
             "unattributed": [_members(row, Unattributed) for row in found.unattributed],
             "next": following,
-            "sampled_until": None if found.sampled_until is None else format_unix_nano(found.sampled_until),
         }
         | {name: sum(row[column] for row in found.all if row["matches"]) for name, column in _TOTALS.items()}
     )

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,12 @@ from api.queries.database import Database
 from api.queries.operations import read_operations
 from api.queries.selection import Selection
 from api.queries.time_range import TimeRange
-from api.terminal.draw_operations import draw_operations
 from icestream.clickhouse import Clients
-from icestream.recent_operations import RECENT_DAYS
 from sinks.rollup_changes import insert_settings, note_work_sql
 from sinks.rollups import Rollups
-from tests.api.conftest import Api
 from tests.api.queries.recent_store import SELECTORS, SERVICES, RecentStore
 from tests.api.queries.request_store import in_order
-from tests.api.queries.rollup_store import DAY, HOUR
+from tests.api.queries.rollup_store import HOUR
 from tests.data.tables import NO_SPAN, NO_TRACE
 
 SAMPLED = ("sampled_cpu_ns", "sampled_cpu_low_ns", "sampled_cpu_high_ns", "previous_sampled_cpu_ns", "samples")
@@ -49,7 +45,6 @@ def test_all_is_as_if_rows_were_read(store: RecentStore) -> None:
     for first, last in ((0, 60), (20, 40), (13, 47), (30, 31), (13, 117), (0, 120), (55, 130)):
         selection = store.selection(store.random.choice(SELECTORS), 60 * first, 60 * last)
         answer = read_operations(store.of_sums, selection)
-        assert answer.sampled_until is None
         assert in_order(answer.all) == read(store.of_rows, selection)
         assert sum(row["samples"] for row in answer.all) > 0
 
@@ -85,44 +80,15 @@ def test_the_sums_of_samples_that_corrections_took_back_are_those_of_rows(store:
     assert read(store.of_sums, store.selection()) == read(store.of_rows, store.selection())
 
 
-@pytest.fixture
-def upgraded(store: RecentStore) -> Iterator[RecentStore]:
-    """Tables of an earlier version, which got the sums of samples in the middle of the second hour."""
-    made = store.client.query("SELECT toUInt32(min(applied)) FROM schema_migrations").result_rows[0][0]
-    change = "ALTER TABLE schema_migrations UPDATE applied = {0} WHERE name {1} SETTINGS mutations_sync = 1"
-    store.client.command(change.format(store.start + 1.5 * HOUR, "= 'recent_sums'"))
-    store.client.command(change.format(store.start - DAY, "!= 'recent_sums'"))
-    yield store
-    store.client.command(change.format(made, "!= ''"))  # other tests have the same tables
-
-
-def test_samples_that_were_stored_before_an_upgrade_are_not_counted(upgraded: RecentStore) -> None:
-    upgraded.store(upgraded.requests(200, seconds=3 * HOUR))
-    selection = upgraded.selection("{}", HOUR, 2 * HOUR)
-    answer = read_operations(upgraded.of_sums, selection)
-    assert answer.sampled_until == selection.time_range.start_unix_nano
-    exact = in_order(answer.all)
-    assert without_samples(exact) == without_samples(read(upgraded.of_rows, selection))
-    assert sampled(exact) == [0, 0, 0]
-    later = upgraded.selection("{}", 2 * HOUR, 3 * HOUR)  # the period before it begins before the upgrade
-    answer = read_operations(upgraded.of_sums, later)
-    assert answer.sampled_until is None
-    assert sampled(answer.all)[:2] == sampled(read(upgraded.of_rows, later))[:2]
-    assert sampled(answer.all)[0] > 0
-
-
 def test_what_has_rollups_is_read_from_them_to_the_minute(store: RecentStore) -> None:
     store.store(store.requests(300, seconds=2 * HOUR))
     rollups = Rollups(store.clients, operations_s=1e6)
     rollups.step(threading.Event(), store.start + HOUR + 70 * 60 + 1)
     for selector in SELECTORS:
         built = store.selection(selector, 40 * 60, 50 * 60)
-        assert read_operations(store.of_sums, built).sampled_until is None
         assert read(store.of_sums, built) == read(store.of_rows, built)
         both = store.selection(selector, 50 * 60, 80 * 60)
-        answer = read_operations(store.of_sums, both)
-        assert answer.sampled_until is None
-        assert in_order(answer.all) == read(store.of_rows, both)
+        assert read(store.of_sums, both) == read(store.of_rows, both)
 
 
 def test_a_range_is_taken_in_whole_minutes(store: RecentStore) -> None:
@@ -190,21 +156,13 @@ def test_rows_are_read_where_a_job_has_replaced_some(store: RecentStore) -> None
     for state in ("begun", "ended"):
         store.client.command(note_work_sql(state, *span, of_operations=True), settings=insert_settings())
     selection = store.selection()
-    assert read_operations(store.of_sums, selection).sampled_until is None
     assert read(store.of_sums, selection) == read(store.of_rows, selection)
 
 
-def test_rows_are_read_of_times_that_are_not_kept(store: RecentStore) -> None:
+def test_rows_are_read_of_times_that_are_not_kept(store: RecentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.store(store.requests(50))
-    selection = store.selection("{}", -(RECENT_DAYS + 1) * DAY)
-    assert read_operations(store.of_sums, selection).sampled_until is None
-
-
-def test_the_terminal_says_until_when_samples_are_counted(api: Api) -> None:
-    answer = api.json("/api/v1/operations")
-    assert answer["sampled_until"] is None
-    row = {"service": "shop", "sampled_cpu_ns": 1, "previous_sampled_cpu_ns": 0, "thread_cpu_ns": 1, "share": 1.0}
-    answer |= {"unattributed": [row]}
-    assert "counted until" not in draw_operations(answer)
-    until = "2026-01-31T12:00:00.000Z"
-    assert f"sampled CPU is counted until {until}" in draw_operations(answer | {"sampled_until": until})
+    odd = store.selection("{}", 600.5, 1799.9)
+    assert read_operations(store.of_sums, odd).time_range != odd.time_range
+    monkeypatch.setattr("api.queries.recent.RECENT_NS", 0)
+    assert read_operations(store.of_sums, odd).time_range == odd.time_range
+    assert read(store.of_sums, odd) == read(store.of_rows, odd)

@@ -7,8 +7,12 @@ CREATE TABLE IF NOT EXISTS activity
     pid      UInt32 CODEC(ZSTD(1)),
     tid      UInt32 CODEC(ZSTD(1)),
     start_time    DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
-    duration_ns UInt64 CODEC(ZSTD(1)),
-    thread_cpu_ns   UInt64 CODEC(ZSTD(1))
+    duration_ns   UInt64 CODEC(ZSTD(1)),
+    thread_cpu_ns UInt64 CODEC(ZSTD(1)),
+    batch_run      LowCardinality(String) CODEC(ZSTD(1)),         -- as in `samples`
+    batch_sequence UInt64 CODEC(Delta, ZSTD(1)),
+    operation      LowCardinality(String) CODEC(ZSTD(1)),         -- the name of the entry span of its request in its
+    entry_span_id  FixedString(8) CODEC(ZSTD(1))                  -- service; '' and zeros: not known
 )
 ENGINE = MergeTree
 PARTITION BY toDate(start_time)
@@ -24,7 +28,9 @@ CREATE TABLE IF NOT EXISTS spans
     service   LowCardinality(String) CODEC(ZSTD(1)),
     host_id   LowCardinality(String) CODEC(ZSTD(1)),
     start_time     DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
-    end_time       DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1))
+    end_time       DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    operation LowCardinality(String) CODEC(ZSTD(1)),  -- of entry spans only
+    status    LowCardinality(String) CODEC(ZSTD(1))   -- how it ended: error, ok, or '': its application did not say so
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toDate(start_time)

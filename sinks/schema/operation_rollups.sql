@@ -1,8 +1,7 @@
 -- Rollups of operations, see docs/storage.md: what /api/v1/operations answers, for any time range. Rows belong to builds,
 -- as those of other rollups. What is of samples has a profile type; what is of requests and intervals has ''.
 -- They are in the order of time, in small granules: to read a sketch takes long, also where it is not needed.
--- formerly 68bd7d319d7c064529ff02238ac01ab74bf54e39f130a7decb55b8ed6903bff2
-CREATE TABLE IF NOT EXISTS operation_minutes
+CREATE TABLE IF NOT EXISTS operation_hours
 (
     service      LowCardinality(String) CODEC(ZSTD(1)),
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
@@ -23,54 +22,24 @@ CREATE TABLE IF NOT EXISTS operation_minutes
 )
 ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
+ORDER BY (profile_type, start_time, service, operation)
+SETTINGS index_granularity = 512;
+
+CREATE TABLE IF NOT EXISTS operation_minutes AS operation_hours
+ENGINE = MergeTree
+PARTITION BY toMonday(start_time)
 PRIMARY KEY (profile_type, toStartOfHour(start_time), service)
 ORDER BY (profile_type, toStartOfHour(start_time), service, operation, start_time)
 SETTINGS index_granularity = 512;
 
--- formerly aaa0ed2861f42a122165a4943239b3b7000a7cebfbd8651603019ddb181a50b6
-CREATE TABLE IF NOT EXISTS operation_hours
-(
-    service      LowCardinality(String) CODEC(ZSTD(1)),
-    profile_type LowCardinality(String) CODEC(ZSTD(1)),
-    operation    LowCardinality(String) CODEC(ZSTD(1)),
-    start_time   DateTime('UTC') CODEC(ZSTD(1)),
-    count        Int64 CODEC(T64, ZSTD(1)),
-    value        Int64 CODEC(ZSTD(1)),
-    squares      Float64 CODEC(ZSTD(1)),
-    longest_period Float64 CODEC(ZSTD(1)),
-    thread_cpu_ns  UInt64 CODEC(ZSTD(1)),
-    requests       UInt64 CODEC(T64, ZSTD(1)),
-    measured       UInt64 CODEC(T64, ZSTD(1)),
-    request_cpu_ns UInt64 CODEC(ZSTD(1)),
-    request_duration_ns UInt64 CODEC(ZSTD(1)),
-    cpu      AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),
-    duration AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),
-    build    UInt64 CODEC(ZSTD(1))
-)
+-- As hours, in a sixth of the rows: most of a query's time is taken by sketches.
+CREATE TABLE IF NOT EXISTS operation_six_hours AS operation_hours
 ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
 ORDER BY (profile_type, start_time, service, operation)
 SETTINGS index_granularity = 512;
 
-CREATE TABLE IF NOT EXISTS operation_days
-(
-    service      LowCardinality(String) CODEC(ZSTD(1)),
-    profile_type LowCardinality(String) CODEC(ZSTD(1)),
-    operation    LowCardinality(String) CODEC(ZSTD(1)),
-    start_time   DateTime('UTC') CODEC(ZSTD(1)),
-    count        Int64 CODEC(T64, ZSTD(1)),
-    value        Int64 CODEC(ZSTD(1)),
-    squares      Float64 CODEC(ZSTD(1)),
-    longest_period Float64 CODEC(ZSTD(1)),
-    thread_cpu_ns  UInt64 CODEC(ZSTD(1)),
-    requests       UInt64 CODEC(T64, ZSTD(1)),
-    measured       UInt64 CODEC(T64, ZSTD(1)),
-    request_cpu_ns UInt64 CODEC(ZSTD(1)),
-    request_duration_ns UInt64 CODEC(ZSTD(1)),
-    cpu      AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),
-    duration AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),
-    build    UInt64 CODEC(ZSTD(1))
-)
+CREATE TABLE IF NOT EXISTS operation_days AS operation_hours
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(start_time)
 PRIMARY KEY (profile_type, toDate(start_time), service)

@@ -7,7 +7,6 @@ CREATE TABLE IF NOT EXISTS series
 ENGINE = ReplacingMergeTree(last_seen)
 ORDER BY series_id;
 
--- formerly c514110266b9f78a1fbd5bdf15ff61d28bfce46d15cb7c4c97b4c9e789e93047
 CREATE TABLE IF NOT EXISTS nodes
 (
     node_id     UInt64 CODEC(Delta, ZSTD(1)),

@@ -26,7 +26,6 @@ ENGINE = MergeTree
 ORDER BY (start_time, work, noted_time);
 
 -- Graphs by any label, over days.
--- formerly 498661b05cc98cf9d0748d27a2dae98e189094cf51b60beff55ee73a602a3938
 CREATE TABLE IF NOT EXISTS series_stack_days
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
@@ -34,8 +33,8 @@ CREATE TABLE IF NOT EXISTS series_stack_days
     start_time   DateTime('UTC') CODEC(ZSTD(1)),
     stack_id     UInt64 CODEC(ZSTD(1)),
     series_id    LowCardinality(UInt64) CODEC(ZSTD(1)), -- a service has few series: a third less for a row
-    count        Int64 CODEC(T64, ZSTD(1)),
-    value        Int64 CODEC(GCD, ZSTD(1)),
+    count        Int64 CODEC(ZSTD(3)),
+    value        Int64 CODEC(GCD, ZSTD(3)),
     build        LowCardinality(UInt64) CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
@@ -43,15 +42,14 @@ PARTITION BY toYYYYMM(start_time)
 ORDER BY (profile_type, service, start_time, stack_id, series_id);
 
 -- Graphs of services and of everything, over days: a twentieth of the rows. A stack of a week has adjacent rows.
--- formerly 22b0b76b2820031ebaa1da78ffeb0293c3afedb4c41355afdcaa919c2ad7d9ec
 CREATE TABLE IF NOT EXISTS service_stack_days
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
     service      LowCardinality(String) CODEC(ZSTD(1)),
     start_time   DateTime('UTC') CODEC(ZSTD(1)),
-    stack_id     UInt64 CODEC(ZSTD(1)),
+    stack_id     UInt64 CODEC(ZSTD(3)),
     count        Int64 CODEC(T64, ZSTD(1)),
-    value        Int64 CODEC(GCD, ZSTD(1)),
+    value        Int64 CODEC(GCD, ZSTD(3)),
     build        LowCardinality(UInt64) CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
@@ -59,15 +57,14 @@ PARTITION BY toYYYYMM(start_time)
 ORDER BY (profile_type, service, toMonday(start_time), stack_id, start_time);
 
 -- Graphs of services and of everything, over hours. A stack of a day has adjacent rows, so its ID takes no space.
--- formerly 33f8339722db4d2b41402c7d976b1b831f98f6b093c6bcdc74e7b7260cec3b6e
 CREATE TABLE IF NOT EXISTS service_stack_hours
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
     service      LowCardinality(String) CODEC(ZSTD(1)),
     start_time   LowCardinality(DateTime('UTC')) CODEC(ZSTD(1)),
     stack_id     UInt64 CODEC(ZSTD(1)),
-    count        Int64 CODEC(T64, ZSTD(1)),
-    value        Int64 CODEC(GCD, ZSTD(1)),
+    count        Int64 CODEC(ZSTD(3)),
+    value        Int64 CODEC(GCD, ZSTD(3)),
     build        LowCardinality(UInt64) CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
@@ -104,19 +101,41 @@ ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
 ORDER BY (profile_type, service, start_time);
 
--- Which series had samples in which hour, for labels and their values. Filled with the samples, and again by builds of
--- hours, which find the samples that are older than this table. It is a set: what comes twice changes nothing.
-CREATE TABLE IF NOT EXISTS series_seen
+-- Rollups of gauges, see docs/storage.md: sums of their values, and the times of their profiles. With these, averages over
+-- long time ranges are those of the rows. Rows belong to builds, as those of other rollups.
+CREATE TABLE IF NOT EXISTS gauge_hours
 (
-    start_time   DateTime('UTC') CODEC(ZSTD(1)),
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
-    series_id    UInt64 CODEC(ZSTD(1))
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(ZSTD(1)),
+    series_id    UInt64 CODEC(ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(ZSTD(1)),
+    profiles     UInt64 CODEC(T64, ZSTD(1)),              -- different times of samples
+    first_time   DateTime64(3, 'UTC') CODEC(ZSTD(1)),     -- of the first profile
+    last_time    DateTime64(3, 'UTC') CODEC(ZSTD(1)),
+    build        UInt64 CODEC(ZSTD(1))
 )
-ENGINE = ReplacingMergeTree
+ENGINE = MergeTree
 PARTITION BY toMonday(start_time)
-ORDER BY (start_time, profile_type, series_id)
-SETTINGS non_replicated_deduplication_window = 10000;
+ORDER BY (profile_type, service, start_time, series_id);
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS series_seen_view TO series_seen AS
-SELECT DISTINCT toStartOfHour(time) AS start_time, profile_type, series_id
-FROM samples;
+CREATE TABLE IF NOT EXISTS gauge_days AS gauge_hours
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(start_time)
+ORDER BY (profile_type, service, start_time, series_id);
+
+CREATE TABLE IF NOT EXISTS gauge_stack_days
+(
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(ZSTD(1)),
+    stack_id     UInt64 CODEC(ZSTD(1)),
+    series_id    UInt64 CODEC(ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(ZSTD(1)),
+    build        UInt64 CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(start_time)
+ORDER BY (profile_type, service, start_time, stack_id, series_id);
