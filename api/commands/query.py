@@ -35,6 +35,7 @@ from api.terminal.draw import (
     draw_timeline,
     draw_top,
     draw_tree,
+    printable,
 )
 from api.terminal.draw_gate import draw_gate
 from api.terminal.draw_operations import draw_operations, draw_slow
@@ -249,6 +250,8 @@ def _write(body: bytes, output: str | None, output_format: str) -> None:
     if output is None:
         if output_format in _BINARY and sys.stdout.isatty():
             raise CommandError(f"{output_format} is binary, and standard output is a terminal: give --output FILE")
+        if sys.stdout.isatty():
+            body = b"\n".join(printable(line.decode(errors="replace")).encode() for line in body.split(b"\n"))
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.flush()
         return

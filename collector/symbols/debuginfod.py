@@ -9,6 +9,7 @@ import os
 import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 
 from collector.elf import identity
 from icestream.disk_cache import DiskCache
+from icestream.inward_redirects import leads_inward
 
 TIMEOUT_S = 30.0
 """Without a byte from the server, seconds."""
@@ -56,7 +58,7 @@ class Debuginfod:
         self._opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler(),
-            urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPRedirectHandler(),
+            urllib.request.HTTPDefaultErrorHandler(), _OutwardRedirects(),
             urllib.request.HTTPErrorProcessor(),
         ):  # fmt: skip
             self._opener.add_handler(handler)
@@ -125,6 +127,18 @@ class Debuginfod:
             file.write(chunk)
         if size < expected:
             raise ValueError(f"{size} of {expected} bytes came")
+
+
+class _OutwardRedirects(urllib.request.HTTPRedirectHandler):
+    """Raises OSError for other redirects."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        to = urllib.parse.urlsplit(newurl).hostname
+        if leads_inward(req.origin_req_host, to):
+            raise OSError(f"it redirects to {to}, an address of this machine or of its link")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _check(file: BinaryIO, build_id: str) -> None:

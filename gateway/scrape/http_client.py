@@ -2,8 +2,6 @@
 
 import asyncio
 import base64
-import ipaddress
-import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +12,7 @@ from yarl import URL
 
 from gateway.scrape.job import Http
 from icestream import __version__
+from icestream.inward_redirects import leads_inward
 
 _MAX_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -86,18 +85,9 @@ def _redirected(at: URL, location: str) -> URL:
 
 
 async def check_not_inward(first: URL, to: URL) -> None:
-    """A server must not have us ask programs on our own machine, or the metadata server of a cloud, unless the job asks
-    there itself. Raises ScrapeError and OSError."""
-    if to.host != first.host and await _is_inward(to.host) and not await _is_inward(first.host):
+    """Raises ScrapeError."""
+    if await asyncio.to_thread(leads_inward, first.host, to.host):
         raise ScrapeError("redirects", f"it redirects to {to.host}, an address of this machine or of its link")
-
-
-async def _is_inward(host: str | None) -> bool:
-    """Whether a host has loopback or link-local addresses. Raises OSError if it has none at all."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    addresses = [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
-    plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
-    return any(address.is_loopback or address.is_link_local or address.is_unspecified for address in plain)
 
 
 def _is_upgrade(first: URL, now: URL) -> bool:

@@ -1,11 +1,14 @@
 """A page of another site in a real Chromium, which tries to send to the gateway and to the API."""
 
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx2
 import pytest
 
 from gateway.settings import GatewaySettings
@@ -23,6 +26,14 @@ FETCH = """const [url, body, done] = arguments;
 fetch(url, {method: "POST", mode: "no-cors", body}).then(() => done("sent"), error => done(String(error)))"""
 ASK = """const [url, body, done] = arguments;
 fetch(url, {method: "POST", body}).then(answer => done(answer.status), error => done(String(error)))"""
+
+LOAD = """const [url] = arguments;
+["img", "script", "iframe"].forEach((tag, at) => {
+    const one = document.createElement(tag);
+    one.src = url + "?max_nodes=1" + at;
+    document.body.append(one);
+});
+fetch(url, {mode: "no-cors"})"""
 
 
 @pytest.fixture
@@ -76,3 +87,34 @@ def test_the_api_answers_its_own_page_and_no_other(browser: Any, attacker: str, 
     browser.get(f"{attacker}/application/x-www-form-urlencoded?{url}")
     wait_until(lambda: "foreign_page" in browser.page_source)
     browser.get_log("browser")
+
+
+def test_a_page_of_another_site_cannot_have_the_visitors_browser_ask_for_profiles(
+    browser: Any, attacker: str, site: Site
+) -> None:
+    url = f"{site.address}api/v1/merge"
+    browser.get(attacker)
+    before = merges(site)
+    browser.execute_script(LOAD, url)
+    wait_until(lambda: (merges(site) - before).total() == 4)
+    assert merges(site) - before == Counter({("", "400"): 4})
+    browser.execute_script("location = arguments[0]", url)  # without a click of the user
+    wait_until(lambda: "foreign_page" in browser.page_source)
+
+
+def test_a_link_of_another_site_leads_to_a_profile(browser: Any, attacker: str, site: Site) -> None:
+    browser.get(attacker)
+    browser.execute_script("document.body.innerHTML = `<a href=${arguments[0]}>a</a>`", f"{site.address}api/v1/merge")
+    browser.find_element("tag name", "a").click()
+    wait_until(lambda: "process_cpu" in browser.page_source)
+    browser.get(attacker)
+    browser.execute_script("location = arguments[0]", site.address)
+    wait_until(lambda: browser.title == "icestream")
+    browser.get_log("browser")
+
+
+def merges(site: Site) -> Counter[tuple[str, str]]:
+    """How many profiles were asked for, and how much was refused before it had a route: by route and status."""
+    metrics = httpx2.get(f"{site.address}metrics").text
+    found = re.findall(r'api_requests_total{route="(|/api/v1/merge)",status="(\d+)"} (\S+)', metrics)
+    return Counter({(route, status): int(float(count)) for route, status, count in found})

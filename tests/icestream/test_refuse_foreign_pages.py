@@ -14,7 +14,8 @@ SITE = "Sec-Fetch-Site"
 @pytest.fixture
 def http() -> TestClient:
     app = Starlette()
-    app.add_route("/", lambda request: PlainTextResponse("taken"), methods=["GET", "POST", "PUT"])
+    for path in ("/", "/api"):
+        app.add_route(path, lambda request: PlainTextResponse("taken"), methods=["GET", "POST", "PUT"])
     app.add_middleware(RefuseForeignPages, refusal=lambda path: PlainTextResponse("refused", 400))
     return TestClient(app, OWN)
 
@@ -28,8 +29,8 @@ def http() -> TestClient:
     ],
 )  # fmt: skip
 def test_what_a_page_of_another_site_sends_is_refused(http: TestClient, headers: dict[str, str]) -> None:
-    assert [http.post("/", headers=headers).text, http.put("/", headers=headers).text] == ["refused"] * 2
-    assert http.get("/", headers=headers).text == "taken"
+    answers = [ask("/", headers=headers).text for ask in (http.post, http.put, http.get)]
+    assert answers == ["refused"] * 3
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,16 @@ def test_what_a_page_of_another_site_sends_is_refused(http: TestClient, headers:
     ],
 )  # fmt: skip
 def test_what_programs_and_our_own_page_send_is_taken(http: TestClient, headers: dict[str, str]) -> None:
-    assert http.post("/", headers=headers).text == "taken"
+    assert [http.post("/", headers=headers).text, http.get("/api", headers=headers).text] == ["taken"] * 2
+
+
+def test_links_of_other_sites_lead_to_the_page_and_elsewhere_if_the_user_followed_them(http: TestClient) -> None:
+    link = {SITE: "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    followed = link | {"Sec-Fetch-User": "?1"}
+    assert [http.get("/", headers=link).text, http.get("/api", headers=link).text] == ["taken", "refused"]
+    assert [http.get("/api", headers=followed).text, http.post("/api", headers=followed).text] == ["taken", "refused"]
+    frame = followed | {"Sec-Fetch-Dest": "iframe"}
+    assert [http.get("/", headers=frame).text, http.get("/api", headers=frame).text] == ["refused"] * 2
 
 
 def test_two_origins_are_foreign(http: TestClient) -> None:

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 import time
 from itertools import count
 from pathlib import Path
@@ -115,9 +116,66 @@ def activity(folder: Path) -> None:
         sender.send(os.urandom(1000))
 
 
+def memory(folder: Path) -> None:
+    """Processes whose memory does not answer: a thread that waits for a page for good keeps the lock of the map."""
+    users, groups = f"0 {os.getuid()} 1", f"0 {os.getgid()} 1"
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def need(result: int) -> None:
+        if result:
+            raise OSError(ctypes.get_errno(), "unshare or mount")
+
+    need(libc.unshare(0x10020000))  # CLONE_NEWUSER | CLONE_NEWNS
+    for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
+        Path("/proc/self", name).write_text(text)
+    device = os.open(folder / "fuse", os.O_RDWR)
+    file = folder / "silent"
+    file.touch()
+    options = f"fd={device},rootmode=100755,user_id=0,group_id=0"
+    need(libc.mount(b"silent", bytes(file), b"fuse", 6, options.encode()))  # MS_NOSUID | MS_NODEV
+    if not os.fork():
+        serve_all_but_pages(device)
+    os.close(device)  # else the mount would outlive its server
+    silent = os.open(file, os.O_RDONLY)
+    os.fstat(silent)  # until then the kernel takes it to be empty
+    for _ in range(4):  # one more than the collector waits for of one user
+        if not os.fork():
+            hang(silent)
+    os.wait()
+
+
+def serve_all_but_pages(device: int) -> None:
+    """The server of a FUSE file system (linux/fuse.h) that is one file, until it is killed."""
+    attributes = struct.pack("<QII", 3600, 0, 0) + struct.pack("<6Q10I", 1, MIB, *[0] * 7, 0o100755, 1, *[0] * 5)
+    version = struct.pack("<7I", 7, 31, 0, 0, 0, MIB, 0).ljust(64, b"\0")
+    answers = {26: version, 3: attributes, 14: bytes(16), 18: b"", 25: b""}  # INIT, GETATTR, OPEN, RELEASE, FLUSH
+    while True:
+        _, kind, unique = struct.unpack_from("<IIQ", os.read(device, 2 * MIB))
+        if kind not in (2, 15, 36):  # FORGET, READ, INTERRUPT
+            answer = answers.get(kind, b"")
+            error = 0 if kind in answers else -38  # ENOSYS
+            os.write(device, struct.pack("<IiQ", 16 + len(answer), error, unique) + answer)
+
+
+def hang(file: int) -> None:
+    """Keeps the lock of its own memory map, for good, and uses CPU."""
+    map_page = ctypes.CDLL(None).mmap
+    map_page.restype = ctypes.c_void_p
+    map_page.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    of_file = (None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
+    silent = map_page(*of_file)
+    code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b"\xeb\xfe")  # jmp to itself: a loop that needs no memory
+    loop = ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    threading.Timer(0.5, os.pread, (memory, 1, silent)).start()
+    threading.Timer(1, map_page, of_file).start()  # who only reads the map waits behind it
+    loop()
+
+
 ATTACKS = {
     function.__name__: function
-    for function in (notes, relocations, links, storm, mappings, perf_maps, activity)
+    for function in (notes, relocations, links, storm, mappings, perf_maps, activity, memory)
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,9 @@ def attacking(attack: str, folder: Path, activity_socket: Path) -> Iterator[None
     own = folder / "attacker"
     own.mkdir()
     os.chown(own, ATTACKER, ATTACKER)
+    fuse = own / "fuse"
+    os.mknod(fuse, stat.S_IFCHR, os.makedev(10, 229))
+    os.chmod(fuse, 0o666)  # as /dev/fuse is on common distributions
     program = folder / "attackers.py"
     shutil.copyfile(Path(__file__).with_name("attackers.py"), program)
     command = [_PYTHON, str(program), attack, str(own), str(activity_socket)]

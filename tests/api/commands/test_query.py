@@ -49,6 +49,21 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def test_a_terminal_gets_no_control_characters_in_any_format(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(client, [Sample((MAIN, frame("\x9b31m\u202eder")))])  # what some terminals take for ESC [31m; right to left
+    for text_format in ("collapsed", "jsonl"):
+        leader, follower = os.openpty()
+        with open(follower, "w") as terminal:
+            monkeypatch.setattr(sys, "stdout", terminal)
+            assert main(["query", "merge", "--url", url, "--format", text_format, *TIMES]) == 0
+            shown = os.read(leader, 10000).decode()
+        os.close(leader)
+        assert "?31m?der" in shown
+        assert all(line.isprintable() for line in shown.splitlines())
+
+
 def test_a_merge_is_drawn_as_a_tree(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = ask(capsys, "merge", "--url", url, *TIMES)
     assert out.splitlines() == [

@@ -183,6 +183,22 @@ def test_a_redirection_leads_to_no_file_of_this_host(
         Debuginfod([server.url], tmp_path / "cache", 100 * MB).fetch(build_id)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "[fd00:ec2::254]"])
+def test_a_redirection_has_us_ask_nobody_on_our_own_machine_or_link(
+    host: str, server: Server, build_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def redirect(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(302)
+        request.send_header("Location", f"http://{host}/secret")
+        request.end_headers()
+
+    server.answer = redirect
+    monkeypatch.setenv("http_proxy", server.url)  # through which a server elsewhere is asked
+    with pytest.raises(DebuginfodError, match="an address of this machine"):
+        Debuginfod(["http://192.0.2.1"], tmp_path / "cache", MB).fetch(build_id)
+    assert len(server.asked) == 1
+
+
 def test_the_folder_keeps_within_its_limit(server: Server, tmp_path: Path) -> None:
     sizes = []
     ids = []
