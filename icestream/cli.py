@@ -18,6 +18,7 @@ from typing import Any
 
 from icestream import __version__
 from icestream.log_repeats import LimitRepeats
+from icestream.printable import PrintableFormatter
 from icestream.settings import SettingError, UnreadableFile, variable
 from icestream.standard_output import OutputError, standard_output
 from icestream.without_pandas import without_pandas
@@ -66,15 +67,21 @@ def _main(argv: list[str]) -> int:
         print(f"icestream {name}: {error}", file=sys.stderr)
         return WRONG_USAGE
     args = command_parser(name, command).parse_args(rest)
-    handler = logging.StreamHandler()
-    handler.addFilter(LimitRepeats())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], format=f"%(asctime)s {name} %(levelname)s %(message)s")
+    log_to_standard_error(name)
     try:
         with without_pandas():
             return int(command.run(args))
     except (CommandError, SettingError) as error:
         print(f"icestream {name}: {error}", file=sys.stderr)
         return 1 if isinstance(error, CommandError | UnreadableFile) else WRONG_USAGE
+
+
+def log_to_standard_error(name: str) -> None:
+    """`name` is the command's."""
+    handler = logging.StreamHandler()
+    handler.addFilter(LimitRepeats())
+    handler.setFormatter(PrintableFormatter(f"%(asctime)s {name} %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _set_prefix(argv: list[str]) -> None:

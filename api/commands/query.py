@@ -35,7 +35,6 @@ from api.terminal.draw import (
     draw_timeline,
     draw_top,
     draw_tree,
-    printable,
 )
 from api.terminal.draw_gate import draw_gate
 from api.terminal.draw_operations import draw_operations, draw_slow
@@ -43,6 +42,7 @@ from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
 from api.terminal.trace_files import add_trace_files, trace_lists
 from icestream.cli import CommandError
+from icestream.printable import printable
 
 ORDERS = (
     "thread_cpu", "sampled_cpu", "requests", "mean_cpu", "p50_cpu", "p95_cpu", "p99_cpu", "mean_duration",

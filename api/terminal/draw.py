@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.terminal.places import Function, places
+from icestream.printable import printable
 from icestream.times import format_unix_nano
 
 _BAR = 10
@@ -123,11 +124,6 @@ def amount(value: int, unit: str = "nanoseconds") -> str:
         if abs(value) >= size:
             return f"{value / size:.3g} {name}" if size > 1 else f"{value} {name}"
     return "0" if value == 0 else f"{value} {unit}"
-
-
-def printable(text: str) -> str:
-    """Replaces control characters: names come from profiled programs, and terminals obey control characters."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _frames(tree: dict[str, Any], share: Any, min_percent: float) -> list[str]:

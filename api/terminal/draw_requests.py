@@ -3,7 +3,8 @@
 import shlex
 from typing import Any
 
-from api.terminal.draw import amount, printable, table
+from api.terminal.draw import amount, table
+from icestream.printable import printable
 from icestream.times import format_unix_nano
 
 _HEADS = ("CPU", "sampled CPU", "95 % from", "to", "samples")

@@ -1,10 +1,12 @@
 """Makes text of programs, files and servers safe to pass on."""
 
+from icestream.printable import printable
+
 
 def clean(text: str, limit: int = 200) -> str:
     """Returns at most `limit` characters. Replaces unprintable ones, which anybody may put into names, by "?"."""
     cut = text[: 2 * limit].strip()[:limit]
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
+    return printable(cut)
 
 
 def label_name(text: str) -> str:

@@ -20,6 +20,7 @@ from icestream.kafka import consumer, is_in_process
 from icestream.message_rows import DECODERS, Row
 from icestream.messages.checks import BadMessage
 from icestream.messages.stacks import decode_stacks
+from icestream.printable import printable
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
@@ -163,6 +164,4 @@ def _line(row: Row) -> str:
 
 
 def _printable(value: str | int | float) -> str:
-    """Without control characters: names come from whatever runs on the hosts, and go to a terminal."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return printable(f"{value:g}" if isinstance(value, float) else str(value))

@@ -56,6 +56,19 @@ def test_output_that_cannot_be_written_is_one_line(code: str, unbuffered: str) -
     assert done.returncode == 1
 
 
+def test_a_log_has_no_control_characters_and_no_line_that_a_name_made_up() -> None:
+    name = "/mnt/\x1b]0;title\x07\x9b31m\u202e\n2026-01-31 12:00:00,000 collect ERROR made up"
+    program = (
+        "import logging; from icestream import cli; cli.log_to_standard_error('up'); logging.error(cli.sys.argv[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, name], stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True
+    )
+    first, second = done.stderr.splitlines()
+    assert first.endswith(" up ERROR /mnt/?]0;title??31m?")
+    assert second == "  2026-01-31 12:00:00,000 collect ERROR made up"
+
+
 def test_a_command_writes_all_of_its_output() -> None:
     program = (
         f"import sys; from icestream import cli; cli._main = lambda _: exec({LINES!r}) or 0; sys.exit(cli.main([]))"
