@@ -121,8 +121,12 @@ class FileListener(Protocol):
 
 
 class _Patience(Patience):
+    """A file is opened by way of the memory of its process, which may not answer either."""
+
+    def is_hopeless(self, pid: int) -> bool:
+        return not memory.answers(pid)
+
     def blamed(self, pid: int, path: str) -> str:
-        """A file is opened by way of the memory of its process, which may not answer either."""
         return super().blamed(pid, path) if memory.answers(pid) else memory.name(pid)
 
 

@@ -35,6 +35,8 @@ MOST_HANGING = 16
 MOST_HANGS = 3
 """Of one user other than root: those within REFUSED_S, and older ones that still hang."""
 REFUSED_S = 600.0
+USUAL_S = 0.1
+"""What nearly all work takes less than."""
 HEAVY_S = 0.5
 """Of CPU time that one file may take; others take some milliseconds."""
 _LOOKS = 10
@@ -117,6 +119,11 @@ class Patience:
         """What did not answer."""
         return self.key(pid, path)
 
+    def is_hopeless(self, pid: int) -> bool:
+        """Whether work that takes longer than usual is known to wait for something else than its mount. May take a
+        while itself."""
+        return False
+
     def waits_at(self, thread: int | None) -> float | None:
         """See `waits_at`: of a thread that works; None has just ended."""
         return None if thread is None else waits_at(f"/proc/self/task/{thread}", lambda: seconds_of(thread))
@@ -151,7 +158,7 @@ class Patience:
             doing = _Work(work, self.heavy_s)
             self._jobs.put((future, doing))
             try:
-                return self._result(future, doing)
+                return self._result(future, doing, pid)
             except _GaveUpError:
                 if doing.is_heavy():
                     self._heavy[file] = time.monotonic() + REFUSED_S
@@ -174,8 +181,12 @@ class Patience:
         with self._turn:
             self._end_thread()
 
-    def _result(self, future: Future[T], doing: _Work[T]) -> T:
+    def _result(self, future: Future[T], doing: _Work[T], pid: int) -> T:
         """Raises _GaveUpError if there is none in time."""
+        with suppress(TimeoutError):
+            return future.result(USUAL_S)
+        if not future.done() and self.is_hopeless(pid):
+            raise _GaveUpError
         timeout_s, waited_at, waits = self._give_up_s, None, 0
         while True:
             try:

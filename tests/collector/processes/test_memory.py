@@ -119,6 +119,12 @@ def test_a_process_that_keeps_its_lock_hides_no_files_of_others_nor_of_its_own(l
     assert isinstance(soon(lambda: files.identify(entry(locked.pid, locked.program))), Identity)
 
 
+def test_files_of_such_a_process_are_given_up_as_soon_as_its_memory_is(locked: Hanging) -> None:
+    """However long a file system has to answer: others wait behind it."""
+    files = FileCache(give_up_s=PATIENCE_S)
+    assert isinstance(soon(lambda: files.identify(entry(locked.pid, locked.program))), TimeoutError)
+
+
 def test_what_a_process_says_of_itself_is_read_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_labels, "_AGAIN_S", 0.0)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
