@@ -1,11 +1,15 @@
 """Follows the processes of this host: what they map, how to walk their stacks, and their Python interpreters."""
 
+import logging
+import threading
 from collections.abc import Sequence
 
 from collector import metrics
 from collector.bpf.program import ProfileProgram
 from collector.bpf.requests import Request, RequestKind, take
 from collector.generated_code import GeneratedCode
+from collector.guest.priority import run_at_once
+from collector.guest.stalls import Working
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, Mappings
@@ -15,6 +19,8 @@ from collector.python.code_queue import CodeQueue
 from collector.python.processes import PythonProcesses
 from collector.unwind.cache import TableCache
 from collector.unwind.unwinding import Unwinding
+
+log = logging.getLogger(__name__)
 
 
 class Host:
@@ -39,12 +45,14 @@ class Host:
         self.generated = generated or GeneratedCode()
         self._watcher = Watcher(self.mappings, generated=self.generated)
         self._watcher.add(program.requests_fd, self._answer)
+        self._code_reader = threading.Thread(target=self._read_code, name="read-code", daemon=True)
 
     def start(self) -> None:
         """Reads the running processes, for half a second at most, and follows all processes from then on."""
         if self._unwinding:
             self._unwinding.start()
         self._watcher.start()
+        self._code_reader.start()
         metrics.EVENTS_LOST.read(lambda: self._watcher.lost)
         self.mappings.scan()
 
@@ -58,22 +66,29 @@ class Host:
 
     def close(self) -> None:
         self._watcher.close()
+        self._code.end()
         if self._unwinding:
             self._unwinding.close()
         self.mappings.close()
         self._files.close()
 
-    def _answer(self) -> bool:
-        """Answers all requests but those for code objects, which take longest: of these only some of one process.
-        Returns whether some are left for the next call."""
+    def _answer(self) -> None:
+        """Answers all requests. Those for code objects are left to another thread, which waits for the memory of
+        processes."""
         for request in take(self._program.requests):
             if request.kind == RequestKind.CODE:
                 self._code.put(request.pid, request.value)
             else:
                 self._answer_one(request)
-        if self._code:
-            self.python.read(*self._code.take())
-        return bool(self._code)
+
+    def _read_code(self) -> None:
+        run_at_once()
+        while (wanted := self._code.take()) is not None:
+            try:
+                with Working("read-code"):
+                    self.python.read(*wanted)
+            except Exception:
+                log.exception("code objects of process %d could not be read", wanted[0])
 
     def _answer_one(self, request: Request) -> None:
         match request.kind:

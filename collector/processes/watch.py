@@ -54,8 +54,7 @@ class Watcher:
         self._generated = generated
         self._budget = budget
         self._rings = Rings(ring_bytes)
-        self._sources: dict[int, Callable[[], bool]] = {}
-        self._unfinished: set[int] = set()  # of them, those that left work for later
+        self._sources: dict[int, Callable[[], None]] = {}
         self._epoll = select.epoll()
         self._ready = select.epoll()  # of the rings alone
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -71,9 +70,8 @@ class Watcher:
         self.lost = 0  # records that the kernel had no room for
         self.cpu_s = 0.0  # of the thread, so far
 
-    def add(self, fd: int, callback: Callable[[], bool]) -> None:
-        """Calls `callback` on the watching thread while `fd` is readable. While it returns True, it is called again, as
-        soon as the events that came meanwhile were read."""
+    def add(self, fd: int, callback: Callable[[], None]) -> None:
+        """Calls `callback` on the watching thread while `fd` is readable."""
         self._sources[fd] = callback
         self._epoll.register(fd, select.EPOLLIN)
 
@@ -99,18 +97,19 @@ class Watcher:
         run_at_once()
         followed = time.monotonic()
         while True:
-            resting = self.resting and not self._unfinished
+            resting = self.resting
             if resting:
                 self._rest()
-            ready = {fd for fd, _ in self._epoll.poll(0 if resting or self._unfinished else self._wait_s(), 64)}
+            ready = {fd for fd, _ in self._epoll.poll(0 if resting else self._wait_s(), 64)}
             if self._stop in ready:
                 return
-            sources = ready & self._sources.keys() | self._unfinished
+            sources = ready & self._sources.keys()
             if self._ready.fileno() in ready and not sources:
                 time.sleep(_GATHER_S)
-            if ready or self._unfinished or time.monotonic() >= self._due:
+            if ready or time.monotonic() >= self._due:
                 self._guarded(self._read)  # before the callbacks, so that they know the latest events
-            self._unfinished = {fd for fd in sources if self._guarded(self._sources[fd])}
+            for fd in sources:
+                self._guarded(self._sources[fd])
             if time.monotonic() >= followed + _FOLLOW_CPUS_S:
                 followed = time.monotonic()
                 self._guarded(self._follow_cpus)
@@ -151,16 +150,14 @@ class Watcher:
             self.eager = eager
             self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)
 
-    def _guarded(self, call: Callable[[], bool | None]) -> bool:
-        """Calls a function, and logs its errors, so that the thread continues. Returns whether the function left
-        work."""
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Calls a function, and logs its errors, so that the thread continues."""
         try:
             with Working("watch"):
-                return bool(call())
+                call()
         except Exception:
             log.exception("watching processes failed")
             time.sleep(_PAUSE_S)  # the next call may fail at once, too
-            return False
 
     def _follow_cpus(self) -> None:
         """Reads the events of CPUs that came online, too. What happened there before is lost."""

@@ -1,5 +1,7 @@
 """The code objects that the eBPF program asked for, a few of one process at a time: processes take turns."""
 
+import threading
+
 AT_ONCE = 64
 """Reading so many takes some milliseconds."""
 MOST = 10_000
@@ -7,23 +9,33 @@ MOST = 10_000
 
 
 class CodeQueue:
-    """Used by one thread."""
+    """One thread puts in and ends it, another one takes."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[int]] = {}  # process -> addresses; the one that waits longest comes first
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self._changed = threading.Condition()
+        self._ended = False
 
     def put(self, pid: int, address: int) -> None:
-        waiting = self._waiting.setdefault(pid, [])
-        if len(waiting) < MOST:
-            waiting.append(address)
+        with self._changed:
+            waiting = self._waiting.setdefault(pid, [])
+            if len(waiting) < MOST:
+                waiting.append(address)
+            self._changed.notify()
 
-    def take(self) -> tuple[int, list[int]]:
-        """Removes and returns a process and addresses of some of its code objects. Raises KeyError if none waits."""
-        pid = next(iter(self._waiting), 0)
-        addresses = self._waiting.pop(pid)
-        if left := addresses[AT_ONCE:]:
-            self._waiting[pid] = left
-        return pid, addresses[:AT_ONCE]
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def take(self) -> tuple[int, list[int]] | None:
+        """Waits, and removes and returns a process and addresses of some of its code objects; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended)
+            if self._ended:
+                return None
+            pid = next(iter(self._waiting))
+            addresses = self._waiting.pop(pid)
+            if left := addresses[AT_ONCE:]:
+                self._waiting[pid] = left
+            return pid, addresses[:AT_ONCE]

@@ -238,11 +238,10 @@ def test_other_sources_are_answered_and_errors_in_them_are_survived() -> None:
     reading, writing = os.pipe()
     answers: list[bytes] = []
 
-    def answer() -> bool:
+    def answer() -> None:
         answers.append(os.read(reading, 1))
         if len(answers) == 1:
             raise ValueError("an error")
-        return False
 
     seen = Seen()
     watcher = Watcher(seen.mappings)
@@ -255,32 +254,6 @@ def test_other_sources_are_answered_and_errors_in_them_are_survived() -> None:
     watcher.close()
     os.close(reading)
     os.close(writing)
-
-
-def test_a_source_that_leaves_work_is_called_again_after_the_events_that_came_meanwhile() -> None:
-    reading, writing = os.pipe()
-    seen = Seen()
-    watcher = Watcher(seen.mappings)
-    known: list[bool] = []
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-
-        def answer() -> bool:
-            if not known:
-                os.read(reading, 1)
-                other.communicate(b"\n")  # it ends, which does not wake the watcher
-            known.append(other.pid in seen.ends)
-            return not known[-1] and len(known) < 1000
-
-        seen.mappings.notice(other.pid)
-        watcher.add(reading, answer)
-        watcher.start()
-        os.write(writing, b"a")
-        assert until(lambda: known[-1:] == [True])
-    watcher.close()
-    seen.files.close()
-    os.close(reading)
-    os.close(writing)
-    assert len(known) > 1
 
 
 def test_processes_that_ran_before_are_read_in_advance() -> None:
