@@ -20,6 +20,7 @@ from collector.elf.reader import Read, file_reader
 from collector.processes import memory, pages
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
+from collector.processes.process import folder_of
 
 VARIABLE, _CUSTOM_LABELS = b"otel_thread_ctx_v1", b"custom_labels_current_set"
 _KINDS = {VARIABLE: ContextKind.THREAD_CONTEXT, _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS}
@@ -167,6 +168,6 @@ def _place(pid: int, symbol: TlsSymbol, bias: int, libc: Libc | None) -> TlsPlac
 
 def _entry(pid: int) -> int | None:
     """Where the program of a process starts, see getauxval(3)."""
-    with open(f"/proc/{pid}/auxv", "rb") as file:
+    with open(f"{folder_of(pid)}/auxv", "rb") as file:
         vector = file.read()
     return dict(struct.iter_unpack("<QQ", vector[: len(vector) // 16 * 16])).get(_AT_ENTRY)

@@ -2,7 +2,6 @@
 
 import enum
 import mmap
-import os
 import platform
 import secrets
 import struct
@@ -17,6 +16,7 @@ from collector.bpf.loaders.libbpf import Map, possible_cpus, run_stats
 from collector.bpf.perf_event import PerfEvents, online_cpus
 from collector.bpf.records import SAMPLE_WORDS
 from collector.bpf.ringbuf import RingBuffer
+from collector.processes.process import read_process
 
 SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "profile.bpf.c"
 
@@ -40,7 +40,6 @@ _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
 _REQUEST_BYTES = 1 << 16
 _ROWS_BYTES = 32 << 20
-_STAT_BYTES = 4096
 _WAIT_BUFFER = (1 << 19, 1 << 23)
 MOST_WAITS = 1 << 13  # threads whose wait is followed at a time
 
@@ -83,13 +82,10 @@ class TlsPlace(NamedTuple):
 
 def image_of(pid: int) -> Image:
     """Raises OSError when there is no such process."""
-    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # half the cost of a Path; every new program is read
-    try:
-        text = os.read(fd, _STAT_BYTES)
-    finally:
-        os.close(fd)
-    fields = text.rpartition(b")")[2].split(None, 28 - 2)  # from the third on, see proc(5)
-    return Image(int(fields[26 - 3]), int(fields[28 - 3]))
+    process = read_process(pid)
+    if process is None:
+        raise ProcessLookupError(f"there is no process {pid}")
+    return Image(*process.program[:2])
 
 
 class ProfileProgram:

@@ -51,10 +51,10 @@ class _Container:
     runtime: str
 
 
-def read_cgroup(pid: int) -> Cgroup:
-    """Returns an empty Cgroup if the process is gone."""
+def read_cgroup(folder: str) -> Cgroup:
+    """`folder`: see folder_of. Returns an empty Cgroup if the process is gone."""
     try:
-        with open(f"/proc/{pid}/cgroup", "rb") as file:
+        with open(f"{folder}/cgroup", "rb") as file:
             return parse_cgroup(file.read(_MAX_BYTES).decode("utf-8", "replace"))
     except OSError:
         return Cgroup()

@@ -11,15 +11,16 @@ _MAX_ENTRY = 128 << 10  # one variable: Linux's MAX_ARG_STRLEN
 _SERVICE, _RESOURCE = b"OTEL_SERVICE_NAME", b"OTEL_RESOURCE_ATTRIBUTES"
 
 
-def read_environment(pid: int, names: Collection[bytes]) -> dict[str, str]:
+def read_environment(folder: str, names: Collection[bytes]) -> dict[str, str]:
     """Returns the variables `names`, and OpenTelemetry's that name the service; {} if the process is gone.
+    `folder`: see folder_of.
 
     If two variables have the same name, the first one counts, as for getenv(3).
     """
     wanted = {*names, _SERVICE, _RESOURCE}
     values: dict[bytes, bytes] = {}
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        with open(f"{folder}/environ", "rb", buffering=0) as file:
             rest = b""
             for _ in range(_MAX_BYTES // _CHUNK):
                 chunk = file.read(_CHUNK)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from collector.labels.text import clean
 from collector.processes import memory, pages
+from collector.processes.process import folder_of
 
 _HEADER = struct.Struct("<8sIIQQ")
 _SIGNATURE, _VERSION = b"OTEL_CTX", 2
@@ -97,7 +98,7 @@ def _read(pid: int, address: int | None, before: int) -> _Published | None:
 
 def find_mapping(pid: int) -> int | None:
     """The address of the mapping; None where the process has none. Raises OSError."""
-    with open(f"/proc/{pid}/maps", "rb", buffering=0) as maps:
+    with open(f"{folder_of(pid)}/maps", "rb", buffering=0) as maps:
         rest = b""
         for _ in range(_MAX_MAPS // _CHUNK):
             chunk = maps.read(_CHUNK)

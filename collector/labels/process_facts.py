@@ -8,9 +8,10 @@ from collector.labels.cgroup import Cgroup, read_cgroup
 from collector.labels.environment import read_environment
 from collector.labels.text import clean
 from collector.processes import memory
-from collector.processes.process import Process
+from collector.processes.process import Process, folder_of
 
 _MAX_COMMAND_LINE = 4096
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -26,25 +27,33 @@ class Facts:
 
 
 def read_facts(process: Process, variables: Collection[bytes], with_command_line: bool) -> Facts:
-    root = f"/proc/{process.pid}"
-    comm = _start(f"{root}/comm", 64)
+    comm = _start(f"/proc/{process.pid}/comm", 64)
     if process.kernel:
         return Facts(comm=comm)
-    facts = Facts(comm, read_executable(process.pid), read_cgroup(process.pid))
+    for _ in range(_ATTEMPTS):
+        folder = folder_of(process.pid)
+        facts = _read(process.pid, folder, Facts(comm), variables, with_command_line)
+        if folder_of(process.pid) == folder:  # else its thread ended meanwhile, and something may be missing
+            break
+    return facts
+
+
+def _read(pid: int, folder: str, facts: Facts, variables: Collection[bytes], with_command_line: bool) -> Facts:
+    facts = replace(facts, executable=_executable(folder), group=read_cgroup(folder))
 
     def in_memory() -> Facts:
-        command_line = _start(f"{root}/cmdline", _MAX_COMMAND_LINE) if with_command_line else ""
-        return replace(facts, environment=read_environment(process.pid, variables), command_line=command_line)
+        command_line = _start(f"{folder}/cmdline", _MAX_COMMAND_LINE) if with_command_line else ""
+        return replace(facts, environment=read_environment(folder, variables), command_line=command_line)
 
     try:
-        return memory.patiently(process.pid, in_memory)
+        return memory.patiently(pid, in_memory)
     except TimeoutError:
         return replace(facts, complete=False)
 
 
-def read_executable(pid: int) -> str:
+def _executable(folder: str) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+        return os.readlink(f"{folder}/exe").removesuffix(" (deleted)")
     except OSError:
         return ""
 

@@ -30,7 +30,7 @@ from collector.labels.process_facts import Facts, read_facts, read_thread_name
 from collector.labels.process_labels import ProcessDescription, meta_labels, process_labels
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
-from collector.processes.process import Process, is_another, read_process
+from collector.processes.process import Process, folder_of, is_another, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
 from icestream.messages.checks import Labels
 from icestream.relabel import MAX_VALUE, relabel
@@ -347,7 +347,7 @@ class ThreadLabels(ProcessListener):
             known.process is None and hint.parent and known.facts.group == Cgroup()
         ):  # a child is in its parent's container
             parent = self._known.get(hint.parent)
-            known.facts = Facts(group=parent.facts.group if parent else read_cgroup(hint.parent))
+            known.facts = Facts(group=parent.facts.group if parent else read_cgroup(folder_of(hint.parent)))
             known.container = self._containers.of(known.facts.group, hint.parent)
             self._look_for_pod(known)
         known.renew()

@@ -1,6 +1,5 @@
 """What is known of one process."""
 
-import os
 from dataclasses import dataclass, field
 
 from collector.processes.mapped_history import MappedHistory
@@ -44,10 +43,3 @@ class KnownProcess:
         """Whether this is that process. The start time may differ a little where it comes from an event."""
         tolerance = _START_TOLERANCE if self.from_events else 0
         return abs(self.process.start_ticks - process.start_ticks) <= tolerance
-
-    def has_threads(self) -> bool:
-        """Whether other threads of the process live on after its first thread has ended."""
-        try:
-            return len(os.listdir(f"/proc/{self.process.pid}/task")) > 1
-        except OSError:
-            return False

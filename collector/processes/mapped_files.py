@@ -27,6 +27,7 @@ from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
+from collector.processes.process import folder_of, thread_of
 from collector.processes.regular_file import hold, open_in_root, open_regular, reopen
 from icestream import unnamed
 from icestream.byte_cache import ByteCache
@@ -366,12 +367,14 @@ def _read(descriptor: int, status: os.stat_result) -> Identity | None:
 def _places(entry: MapsEntry, reported: bytes) -> Iterator[tuple[str, str, bool]]:
     """Roots, and paths below them to try ("": a path that only the kernel decides about), and whether the file there is
     certainly the one that was mapped."""
-    process = f"/proc/{entry.pid}"
-    # What the kernel reported may be over: the process may have mapped another file in its place.
+    # What the kernel reported may be over: the process may have mapped another file in its place. A thread may have
+    # ended, and /proc/PID/task has no map_files, so that folder may belong to another process.
     if not memory.hangs(entry.pid):
-        yield "", f"{process}/map_files/{entry.start:x}-{entry.end:x}", not reported
+        thread = thread_of(entry.pid)
+        sure = thread == entry.pid and not reported
+        yield "", f"/proc/{thread}/map_files/{entry.start:x}-{entry.end:x}", sure
     if entry.path.startswith("/"):
-        yield f"{process}/root", entry.path, not (reported or entry.deleted)
+        yield f"{folder_of(entry.pid)}/root", entry.path, not (reported or entry.deleted)
         yield "/", entry.path, False
 
 

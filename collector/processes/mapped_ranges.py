@@ -11,7 +11,7 @@ from typing import NamedTuple
 from collector.processes import memory
 from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import UPROBES, VDSO, FileCache, Identity, MappedFile, MapsEntry
-from collector.processes.process import effective_user_of
+from collector.processes.process import effective_user_of, folder_of
 from collector.processes.process_events import Mapped
 from icestream.v1.common_pb2 import Mapping
 
@@ -147,7 +147,7 @@ class MappedRangeReader:
 
 def _read_maps(pid: int) -> bytes:
     memory.take_lock(pid)  # who cannot have it cannot open the files that are mapped either
-    with open(f"/proc/{pid}/maps", "rb") as maps:
+    with open(f"{folder_of(pid)}/maps", "rb") as maps:
         return maps.read()
 
 

@@ -22,7 +22,7 @@ from collector.processes.mapped_history import Located, MappedHistory, nowhere
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
 from collector.processes.perfmap import PerfMap, PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
-from collector.processes.process import Process, is_another, read_process, start_monotonic_ns
+from collector.processes.process import Process, is_another, read_process, start_monotonic_ns, thread_of
 from collector.processes.process_events import Records
 from collector.processes.process_table import ProcessTable
 
@@ -65,11 +65,8 @@ class Mappings:
             before = self._table.notifications
             process, _ = self._notice(pid)
             known = self._table.get(pid)
-            if known is None or process is None or self._table.notifications != before:
+            if known is None or process is None or known.ended or self._table.notifications != before:
                 return
-            if known.ended and not known.has_threads():
-                return
-            known.ended = False
             if address is None or any(
                 mapped_range.start <= address < mapped_range.end for mapped_range in known.ranges
             ):
@@ -153,6 +150,8 @@ class Mappings:
                 return known.process, known.history.compiles
             process = read_process(pid)
             if process is not None and not process.kernel:
+                if known is not None and known.ended:
+                    known.ended = thread_of(pid) == pid  # else its first thread has ended, and others live
                 if known is None or not self._is_current(known, process):
                     known = self._learn(process, known) or known
                 elif known.from_events and not known.ended:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from collector import metrics
 from collector.processes import pages
 from collector.processes.patience import MOST_HANGING, Patience
-from collector.processes.process import read_process
+from collector.processes.process import folder_of, read_process
 
 GIVE_UP_S = 1.0
 """A look takes less than a millisecond; while a process forks, it keeps its lock for some milliseconds for each GB."""
@@ -68,7 +68,7 @@ def answers(pid: int) -> bool:
 def take_lock(pid: int) -> None:
     """Takes the lock of the memory map, and lets it go; /proc/PID/maps is read without it since Linux 6.16. Raises
     OSError."""
-    with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+    with open(f"{folder_of(pid)}/cmdline", "rb", buffering=0) as file:
         file.read(1)
 
 

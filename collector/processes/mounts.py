@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from collector.processes.process import folder_of
+
 _MOST_BYTES = 1 << 20
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -15,10 +17,10 @@ class Mount(NamedTuple):
     point: str
 
 
-def mounts(pid: int | str, with_text: bytes = b"", proc: str = "/proc") -> Iterator[Mount]:
+def mounts(pid: int, with_text: bytes = b"", proc: str = "/proc") -> Iterator[Mount]:
     """Yields the mounts whose lines have this text; nothing if the process is gone."""
     try:
-        with open(f"{proc}/{pid}/mountinfo", "rb") as file:
+        with open(f"{folder_of(pid, proc)}/mountinfo", "rb") as file:
             lines = file.read(_MOST_BYTES).split(b"\n")
     except OSError:
         return

@@ -15,6 +15,7 @@ from collector.guest.confined_jobs import MAX_MESSAGE_BYTES
 from collector.guest.thread_time import process_clock
 from collector.processes.memory_child import AREA, LENGTH, MAX_BYTES, SIZE
 from collector.processes.patience import waits_at
+from collector.processes.process import folder_of
 
 COMMAND = ["-m", "collector.processes.memory_child"]
 _START_S = 30.0
@@ -61,7 +62,7 @@ def read(pid: int, areas: Sequence[tuple[int, int]]) -> list[bytes | None]:
         count += 1
     request = b"".join(AREA.pack(*area) for area in areas[:count])
     with contextlib.ExitStack() as opened:
-        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        memory = os.open(f"{folder_of(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, memory)
         target = os.memfd_create("memory", os.MFD_CLOEXEC)
         opened.callback(os.close, target)

@@ -13,6 +13,7 @@ busy host, and is waited for.
 """
 
 import logging
+import os
 import queue
 import re
 import threading
@@ -261,7 +262,7 @@ def _serve(jobs: _Jobs) -> None:
 def mount_of(pid: int, path: str) -> str:
     """Returns the mount point of a file as a process sees it, with its device; the path if that is not known. Asks the
     kernel only, never the file system."""
-    table = list(mounts(pid)) or mounts("self")
+    table = list(mounts(pid)) or mounts(os.getpid())
     over = [mount for mount in table if f"{path}/".startswith(f"{mount.point.rstrip('/')}/")]
     if not over:
         return path

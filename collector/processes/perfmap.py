@@ -26,7 +26,7 @@ from collector.processes.jit_name import Name
 from collector.processes.patience import Patience
 from collector.processes.perfmap_messages import MAX_LINES, Part
 from collector.processes.perfmap_reader import Owner, PerfMapError, PerfMapReader
-from collector.processes.process import start_monotonic_ns
+from collector.processes.process import folder_of, start_monotonic_ns
 from collector.processes.regular_file import hold_in_root, reopen, status_in_root
 
 __all__ = ["Name", "PerfMap", "PerfMaps"]
@@ -52,8 +52,7 @@ class PerfMap:
     ) -> None:  # fmt: skip
         """`began_monotonic_ns`: when the program was executed, if that is known."""
         self._began_monotonic_ns = began_monotonic_ns
-        self._pid, self._process = pid, f"{root}/{pid}"
-        self._root = f"{self._process}/root"
+        self._pid, self._proc, self._process = pid, root, f"{root}/{pid}"
         self._reader, self._patience = reader, patience or Patience()
         self._path = ""
         self._file = -1  # only keeps it
@@ -111,14 +110,14 @@ class PerfMap:
     def _follow(self) -> os.stat_result:
         """Opens the file, also when another one has taken its place. Raises OSError and PerfMapError."""
         if self._file >= 0:
-            ours, there = self._wait_for(partial(_look, self._file, self._root, self._path))
+            ours, there = self._wait_for(partial(_look, self._file, self._root(), self._path))
             if os.path.samestat(there, ours) and ours.st_size >= self._offset:
                 return ours
             self._let_go()
         inner_pid, user = _identity(self._process)
         self._path = self._path or f"/tmp/perf-{inner_pid}.map"
         self._file, status = self._wait_for(
-            partial(_find, self._root, self._path, user), lambda late: os.close(late[0])
+            partial(_find, self._root(), self._path, user), lambda late: os.close(late[0])
         )
         self._owner = Owner.of(status)
         if status.st_size and status.st_mtime_ns < _began_unix_ns(self._process, self._began_monotonic_ns):
@@ -130,6 +129,9 @@ class PerfMap:
             self._offset, self._checksum = status.st_size, lines.checksum
             self._exhausted = status.st_size, status.st_mtime_ns
         return status
+
+    def _root(self) -> str:
+        return f"{folder_of(self._pid, self._proc)}/root"
 
     def _wait_for(self, work: Callable[[], T], discard: Callable[[T], None] = lambda late: None) -> T:
         """Does what asks the file system, which may be the user's own. Raises TimeoutError if it does not answer."""

@@ -16,7 +16,7 @@ from collector.elf.error import ElfError
 from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
-from collector.processes.process import exists, in_own_user_namespace, user_of
+from collector.processes.process import exists, folder_of, in_own_user_namespace, user_of
 from collector.processes.regular_file import Accept, open_regular
 from collector.symbols.debug_files import by_build_id, by_link, opened
 from icestream.byte_cache import ByteCache
@@ -117,7 +117,7 @@ def open_by_build_id(
 
     # In a user namespace, users mount what they like, also what looks like files of root or does not answer.
     mounted = entries if owner != ROOT else [entry for entry in entries if in_own_user_namespace(entry.pid)]
-    roots = list(dict.fromkeys(["/", *(f"/proc/{entry.pid}/root" for entry in mounted)]))
+    roots = list(dict.fromkeys(["/", *(f"{folder_of(entry.pid)}/root" for entry in mounted)]))
     for descriptor in by_build_id(build_id, roots, accept):
         yield from _checked(descriptor, build_id, accept)
     paths = dict.fromkeys([entry.path for entry in entries] + [path])

@@ -100,8 +100,8 @@ def test_the_path_is_of_the_hierarchy_that_told_and_of_the_root_it_is_empty() ->
 
 
 def test_a_process_that_is_gone_is_in_no_group() -> None:
-    assert read_cgroup(2**22 + 1) == Cgroup()
-    assert isinstance(read_cgroup(os.getpid()), Cgroup)
+    assert read_cgroup(f"/proc/{2**22 + 1}") == Cgroup()
+    assert isinstance(read_cgroup(f"/proc/{os.getpid()}"), Cgroup)
 
 
 @given(st.text(alphabet="0123456789abcdef:/-._\\x pod.slice\n@", max_size=300) | st.text(max_size=300))

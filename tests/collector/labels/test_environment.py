@@ -9,11 +9,11 @@ def test_an_environment_of_any_size_and_content_is_read() -> None:
     odd = {"ODD": "é\udcff\n", "OTEL_SERVICE_NAME": "a\nb\x1b[31m"}
     environ = {"FIRST": "1", **huge, **odd, "LAST": "=a=b"}
     with python(**environ) as process:
-        actual = read_environment(process.pid, [b"FIRST", b"LAST", b"ODD", b"ABSENT", b"FILL_3"])
+        actual = read_environment(f"/proc/{process.pid}", [b"FIRST", b"LAST", b"ODD", b"ABSENT", b"FILL_3"])
     assert (actual["FIRST"], actual["LAST"], actual["ODD"]) == ("1", "=a=b", "é\ufffd\n")
     assert len(actual["FILL_3"]) == 100_000
     assert resource_attributes(actual) == {"service.name": "a?b?[31m"}
-    assert read_environment(2**22 + 1, [b"FIRST"]) == {}
+    assert read_environment(f"/proc/{2**22 + 1}", [b"FIRST"]) == {}
 
 
 def test_resource_attributes_are_read_as_opentelemetry_specifies() -> None:

@@ -47,4 +47,4 @@ class Runtime(Containers):
 
 
 def in_group(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr("collector.labels.process_facts.read_cgroup", lambda pid: parse_cgroup(f"0::{path}"))
+    monkeypatch.setattr("collector.labels.process_facts.read_cgroup", lambda folder: parse_cgroup(f"0::{path}"))

@@ -148,7 +148,8 @@ def test_a_user_with_many_such_processes_costs_few_threads_and_the_others_nothin
         assert [memory.hangs(process.pid) for process in several] == [True] * MOST_HANGS + [False] * 2
         assert threading.active_count() <= threads + MOST_HANGS + 1
         assert isinstance(soon(lambda: memory.patiently(ordinary, lambda: "read")), TimeoutError)
-        assert soon(lambda: memory.patiently(other, lambda: read_environment(other, [b"HOME"]))) == {"HOME": "/"}
+        folder = f"/proc/{other}"
+        assert soon(lambda: memory.patiently(other, lambda: read_environment(folder, [b"HOME"]))) == {"HOME": "/"}
         assert memory.why_blind() is None
 
 
