@@ -1,4 +1,5 @@
-"""What code without a name is called: `module+0xaddress`, with the address where its function begins if that is known.
+"""What code without a name is called: `module+0xaddress`, with the address where its function begins if that is known;
+where it is not, `[module]` is all of it.
 
 A symbol file has a table of where functions without a name begin (icestream/unnamed_functions.py). Older symbol files
 have a name for each, `+0xaddress`. Neither says how the file is called: its name differs from host to host.
@@ -18,6 +19,12 @@ _UNNAMED = re.compile(r"\+0x[0-9a-f]+")
 def unnamed(file: str, address: int) -> str:
     """The name of an address (ELF virtual address) in a mapped file."""
     return f"{_module(file)}+{address:#x}"
+
+
+def unnamed_code(file: str) -> str:
+    """The name of all code in a mapped file that has no name."""
+    module = _module(file)
+    return module if module.startswith("[") else f"[{module}]"
 
 
 def in_file(function: str, file: str) -> str:

@@ -32,11 +32,17 @@ class FunctionTree:
     """Nodes as of GrowingTree. For one thread at a time; others may add nodes during a query."""
 
     def __init__(
-        self, call_tree: CallTree, location_cache: LocationCache, frame_numbers: FrameNumbers | None = None
+        self,
+        call_tree: CallTree,
+        location_cache: LocationCache,
+        frame_numbers: FrameNumbers | None = None,
+        with_addresses: bool = False,
     ) -> None:
+        """`with_addresses`: whether each location without symbols is a function, or all of a module are one."""
         self._call_tree = call_tree
         self._location_cache = location_cache
         self._frame_numbers = frame_numbers or self._functions_of
+        self._with_addresses = with_addresses
         self._row_of_call = np.full(len(call_tree), -1, np.int32)  # row of the call tree -> row here
         self._row_of_call[0] = ROOT_ROW
         self._nodes = GrowingTree()
@@ -81,13 +87,18 @@ class FunctionTree:
         frame_count = columns.frame_count[locations]
         unnamed = frame_count == 0
         rows = parents.copy()
-        rows[unnamed] = self._nodes.children(rows[unnamed], (UNNAMED + locations[unnamed]).astype(np.int32))
+        rows[unnamed] = self._children(rows[unnamed], (UNNAMED + locations[unnamed]).astype(np.int32))
         end = columns.first_frame[locations] + frame_count
         for step in range(1, int(frame_count.max(initial=0)) + 1):  # outermost first
             has_frame = frame_count >= step
             numbers = self._frame_numbers(end[has_frame] - step, locations[has_frame])
-            rows[has_frame] = self._nodes.children(rows[has_frame], numbers)
+            rows[has_frame] = self._children(rows[has_frame], numbers)
         return rows
+
+    def _children(self, parents: Rows, numbers: Rows) -> Rows:
+        if not self._with_addresses:
+            numbers = self._location_cache.frame_functions.without_addresses(numbers)
+        return self._nodes.children(parents, numbers)
 
     def _functions_of(self, frames: npt.NDArray[np.int64], locations: Rows) -> Rows:
         return self._location_cache.locations.frame_function[frames]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.array_types import Rows
-from api.tree.frame_functions import UNNAMED, FrameFunctions
+from api.tree.frame_functions import UNNAMED, UNNAMED_CODE, FrameFunctions
 from api.tree.functions import NOT_CODE, Function, FunctionRows
 from api.tree.hash_index import HashIndex
 from api.tree.locations import Locations
@@ -29,7 +29,7 @@ class Granularity(StrEnum):
 class FineFrames:
     """Lines or addresses of functions, by row, as FrameNumbers and as FunctionRows. For one thread at a time.
 
-    A line is named `function:line`, an address `function 0xaddress`. A frame without symbols stays what it is.
+    A line is named `function:line`, an address `function 0xaddress`, or `module+0xaddress` without symbols.
     """
 
     def __init__(self, by: Granularity, functions: FrameFunctions, locations: Locations) -> None:
@@ -72,4 +72,4 @@ class _WholeFunctions:
 
 
 def _is_fine(row: int) -> bool:
-    return len(NOT_CODE) <= row < UNNAMED
+    return len(NOT_CODE) <= row < UNNAMED_CODE

@@ -88,7 +88,7 @@ class StackCache:
             if not by.is_fine:
                 return FunctionStacks(_leaves(calls, tree, stack_ids), tree.tree, functions, functions, cache.mappings)
             frames = FineFrames(by, functions, cache.locations)
-            tree = FunctionTree(calls, cache, frames)
+            tree = FunctionTree(calls, cache, frames, with_addresses=by is Granularity.ADDRESS)
             leaves = _leaves(calls, tree, stack_ids)
             return FunctionStacks(leaves, tree.tree, frames, frames.whole_functions, cache.mappings)
 

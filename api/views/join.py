@@ -16,6 +16,7 @@ from api.tree.moved_files import moved_files
 from api.tree.stack_cache import FunctionStacks
 from api.views.hide import rebuild
 from api.views.used_part import levels_below_root, used_part
+from icestream.unnamed import is_unnamed
 
 _Paths = tuple[str, str]
 """Of a function: its module and its source file."""
@@ -36,7 +37,7 @@ def join_moved(stacks: FunctionStacks, values: Values) -> FunctionStacks:
     """Functions of a profile and of its baseline are one if their file has moved in between (api/tree/moved_files.py).
     They have the profile's paths. Those of one side never are one. `values`: (2, n), the profile's and its baseline's.
 
-    The sources of one module are paired with each other only. Code without names is not paired.
+    The sources of one module are paired with each other only. What only an address names is not paired.
     """
     used = _used(stacks)
     now, before = (_with_values(used, side) for side in values)
@@ -53,7 +54,7 @@ def join_moved(stacks: FunctionStacks, values: Values) -> FunctionStacks:
 
     def paths_now(function: Function) -> _Paths:
         module = module_of(function)
-        if not function.named or module not in files:
+        if is_unnamed(function.name, function.module) or module not in files:
             return function.module, function.file
         return module, files[module].get(function.file, function.file)
 
@@ -114,7 +115,7 @@ def _with_paths(function: Function, module: str, file: str) -> Function:
 
 
 def _key(function: Function) -> _Key:
-    """What is equal where functions are one. Code without names is named by an address, after the name that its file
-    had."""
-    name = function.name if function.named else function.name.rpartition("+")[2]
+    """What is equal where functions are one. Code without names is named by the name that its file had, and by an
+    address if that tells it apart."""
+    name = function.name if function.named else function.name.partition("+0x")[2]
     return name, function.kind, function.named, function.module, function.file

@@ -40,7 +40,16 @@ class Frame:
     @property
     def names(self) -> list[str]:
         """What a graph shows, outermost first."""
-        return list(reversed(self.functions)) or [f"{self.file.rsplit('/', 1)[-1] or 'unknown'}+{self.address:#x}"]
+        return list(reversed(self.functions)) or [f"[{self._module.strip('[]')}]"]
+
+    @property
+    def names_with_address(self) -> list[str]:
+        """What is shown where code without names is told apart by its address."""
+        return list(reversed(self.functions)) or [f"{self._module}+{self.address:#x}"]
+
+    @property
+    def _module(self) -> str:
+        return self.file.rsplit("/", 1)[-1] or "unknown"
 
 
 def frame(name: str, address: int = 0) -> Frame:

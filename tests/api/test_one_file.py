@@ -143,11 +143,22 @@ def test_functions_of_one_name_of_two_programs_stay_two(api: Api, client: Client
     assert sorted(alpha_and_beta["functions"]["flat"]) == [0, 0, 4000]
 
 
-def test_functions_without_names_of_two_builds_are_not_paired(api: Api, client: Client) -> None:
+@pytest.mark.parametrize(
+    ("name", "by", "shown", "modules"),
+    [
+        ("app+0x1000", "function", "app+0x1000", ["/1/app", "/2/app"]),
+        ("", "address", "app+0x1000", ["/1/app", "/2/app"]),
+        ("", "function", "[app]", ["/2/app"]),
+    ],
+)
+def test_addresses_of_two_builds_are_not_paired(
+    api: Api, client: Client, name: str, by: str, shown: str, modules: list[str]
+) -> None:
     for version in ("1", "2"):
-        fill(client, [of_service("s", program("", f"/{version}/app", f"gnu:0{version}"), version=version)])
-    both = compared(api, '{version="1"}', '{version="2"}')
-    assert sorted(module for name, module, _ in functions_in(both) if name == "app+0x1000") == ["/1/app", "/2/app"]
+        bare = Frame((name,) if name else (), 0x1000, f"/{version}/app", f"gnu:0{version}")
+        fill(client, [of_service("s", bare, version=version)])
+    both = compared(api, '{version="1"}', '{version="2"}', by=by)
+    assert sorted(module for name, module, _ in functions_in(both) if name == shown) == modules
 
 
 @pytest.mark.parametrize("seed", range(5))

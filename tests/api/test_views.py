@@ -57,8 +57,8 @@ def part_of(by: str, frame: Frame, name: str, line: int) -> Function:
         return (file, "", file) if file else (module, module, "")
     if by == "line" and line:
         return f"{function}:{line}", module, file
-    if by == "address" and name:
-        return f"{function} {frame.address:#x}", module, file
+    if by == "address":
+        return f"{function} {frame.address:#x}" if name else frame.names_with_address[0], module, file
     return function, module, file
 
 

@@ -56,7 +56,7 @@ def is_cut(frame: str) -> bool:
 
 
 def is_unnamed(frame: str) -> bool:
-    return "+0x" in frame or is_cut(frame)
+    return "+0x" in frame or frame.startswith("[")
 
 
 def cpu_ticks() -> tuple[int, int]:

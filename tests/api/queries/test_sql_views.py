@@ -30,7 +30,8 @@ def test_samples_have_the_stacks_of_the_api(api: Api, client: Client, seed: int)
     found = {tuple(functions): value for functions, value in client.query(sums).result_rows}
     expected: Counter[tuple[str, ...]] = Counter()
     for sample in samples:
-        expected[tuple(name for part in sample.stack for name in part.names) or ("[no stack]",)] += sample.value
+        names = tuple(name for part in sample.stack for name in part.names_with_address)
+        expected[names or ("[no stack]",)] += sample.value
     assert found == {stack: value for stack, value in expected.items() if value}
 
 

@@ -31,12 +31,12 @@ def read_pprof(data: bytes) -> Profile:
 
 
 def pprof_lines(profile: Profile) -> Counter[str]:
-    """A profile as collapsed lines, frames without lines as address."""
+    """A profile as collapsed lines, frames without lines as module."""
     text = profile.string_table
     functions = {f.id: text[f.name] for f in profile.function}
     files = {m.id: text[m.filename].rsplit("/", 1)[-1] or "unknown" for m in profile.mapping}
     names = {
-        loc.id: [functions[line.function_id] for line in loc.line] or [f"{files[loc.mapping_id]}+{loc.address:#x}"]
+        loc.id: [functions[line.function_id] for line in loc.line] or [f"[{files[loc.mapping_id]}]"]
         for loc in profile.location
     }
     lines: Counter[str] = Counter()

@@ -147,8 +147,8 @@ def test_strings_that_are_no_text_and_odd_locations_are_shown(api: Api, client: 
     )
     lines = merged(api)
     assert sum(lines.values()) == len(odd)
-    assert lines["unknown+0x10"] == 1
-    assert lines["b;checkout+0x20;a"] == 1
+    assert lines["[unknown]"] == 1
+    assert lines["b;[checkout];a"] == 1
     assert lines["jitted"] == 1
     assert lines["\ufffd("] == 1
     assert sum(row["flat"] for row in api.json("/api/v1/top", by="module")["top"]) == len(odd)

@@ -59,7 +59,9 @@ def test_what_is_shown_is_what_was_sampled(api: Api, client: Client, seed: int) 
 def test_symbols_that_come_later_name_what_was_stored_before(api: Api, client: Client) -> None:
     bare = Frame((), 0x1234, "/lib/libc.so.6")
     fill(client, [Sample((MAIN, bare))])
-    assert api.get("/api/v1/merge", format="collapsed").text == "main;libc.so.6+0x1234 10000000\n"
+    assert api.get("/api/v1/merge", format="collapsed").text == "main;[libc.so.6] 10000000\n"
+    by_address = api.get("/api/v1/merge", format="collapsed", by="address").text
+    assert by_address.endswith(";libc.so.6+0x1234 10000000\n")
     insert_locations(client, {Frame(("memcpy",), 0x1234, "/lib/libc.so.6")}, version=5)
     assert api.get("/api/v1/merge", format="collapsed").text == "main;memcpy 10000000\n"
 

@@ -18,7 +18,7 @@ def test_stack_ids_are_named_root_first(api: Api, client: Client) -> None:
             {"stack_id": ids[0], "functions": ["main", "outer", "inlined"], "modules": ["/usr/bin/checkout"] * 3},
             {
                 "stack_id": ids[1],
-                "functions": ["main", "libc.so.6+0x77"],
+                "functions": ["main", "[libc.so.6]"],
                 "modules": ["/usr/bin/checkout", "/lib/libc.so.6"],
             },
             {"stack_id": ids[2], "functions": ["[no stack]"], "modules": [""]},
