@@ -17,9 +17,9 @@ from collector.symbols.go.lines import go_symcache, has_go_table
 from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
 from collector.symbols.names_jobs import BuiltSymCache, NamesError
-from collector.symbols.symcache_cold_names import with_cold_names
 from collector.symbols.symcache_ends import with_ends
 from collector.symbols.symcache_layout import read_layout
+from collector.symbols.symcache_names import with_best_names
 from icestream.unnamed_functions import with_unnamed
 
 
@@ -54,7 +54,7 @@ def make(descriptor: int, version: int) -> BuiltSymCache:
     symbols = functions(*sources)
     if version == DEBUG_INFO:
         symcache = with_ends(_debug_information(descriptor), symbols, load_address)
-        return BuiltSymCache(version, load_address, with_cold_names(symcache, symbols, load_address))
+        return BuiltSymCache(version, load_address, with_best_names(symcache, symbols, load_address))
     unnamed = unnamed_functions(symbols, sources[0], load_address)
     if not symbols and not len(unnamed.start):
         raise NamesError("the file names no function: it is stripped")

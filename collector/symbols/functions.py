@@ -15,7 +15,7 @@ from collector.elf.symbols import GLOBAL, MAX_TABLE_BYTES, WEAK, Functions, read
 from collector.symbols.code_ranges import Range, disjoint
 from icestream import address_ranges, sorted_keys
 
-Ranked = tuple[int, int, int, str]
+Ranked = tuple[bool, int, int, str]
 """A name, after what makes it better than others; the least is the best."""
 
 
@@ -90,9 +90,9 @@ def _next(starts: np.ndarray, among: np.ndarray, limits: np.ndarray) -> np.ndarr
 
 
 def _rank(name: str, binding: int) -> Ranked:
-    """Global names come before weak and local ones, `malloc` before `__libc_malloc`."""
-    order = {GLOBAL: 0, WEAK: 1}.get(binding, 2)
-    return order, len(name) - len(name.lstrip("_")), len(name), name
+    """Public names come before local ones, `write` and `malloc` before `__write` and `__libc_malloc`."""
+    is_local = binding not in (GLOBAL, WEAK)
+    return is_local, len(name) - len(name.lstrip("_")), len(name), name
 
 
 def _unwind_starts(source: Read, sections: list[Section]) -> np.ndarray:

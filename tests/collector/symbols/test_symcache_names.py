@@ -1,4 +1,4 @@
-"""Functions whose rarely run part begins where that of another function, without bytes, begins."""
+"""Functions that have several names, or whose first address is that of another one, too."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ from symbolic.symcache import SymCache
 from collector.elf.reader import file_reader
 from collector.symbols.file_names import make
 from collector.symbols.functions import functions
-from collector.symbols.name_kinds import DEBUG_INFO
-from collector.symbols.symcache_cold_names import with_cold_names
+from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, SYMBOL_TABLE
+from collector.symbols.symcache_names import with_best_names
 from icestream.demangle import demangle
 
 # GCC writes what is said here before the part of `busy` that it moves to the same section.
@@ -36,6 +36,29 @@ int main(int argc, char **argv) { return busy(argc); }
 """
 
 
+# As glibc's: the versions of the public function are local aliases of what does the work.
+ALIASES = """
+__attribute__((noinline)) int start_main_impl(int x) { __asm__ volatile("" : : "r"(x)); return x; }
+#define ALIAS(name) extern int name(int) __attribute__((alias("start_main_impl")
+ALIAS(start_main_alias_1), visibility("hidden")));
+ALIAS(start_main_alias_2), visibility("hidden")));
+ALIAS(__start_main)));
+ALIAS(start_main), weak));
+"""
+
+
+def test_a_function_has_its_public_name_with_debug_information_and_without(tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    flags = ["-O2", "-g", "-shared", "-fPIC", "-Wl,--build-id"]
+    subprocess.run(["gcc", *flags, "-x", "c", "-", "-o", library], input=ALIASES.encode(), check=True)
+    with open(library, "rb") as file:
+        [start] = [code.start for code in functions(file_reader(file.fileno())) if "start_main" in code.name]
+        for kind in (DEBUG_INFO, SYMBOL_TABLE, DYNAMIC):
+            made = make(file.fileno(), kind)
+            [frame] = SymCache.from_bytes(made.symcache).lookup(start - made.load_address)
+            assert frame.symbol == "start_main"
+
+
 @pytest.mark.parametrize("other", ["another", "zzz_other"])
 def test_a_function_keeps_its_name(tmp_path: Path, other: str) -> None:
     program = tmp_path / "program"
@@ -58,4 +81,4 @@ def test_a_function_keeps_its_name(tmp_path: Path, other: str) -> None:
 
 def test_what_is_no_symcache_is_left_as_it_is() -> None:
     noise = os.urandom(200)
-    assert with_cold_names(noise, [], 0) == noise
+    assert with_best_names(noise, [], 0) == noise

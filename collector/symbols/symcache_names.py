@@ -1,8 +1,9 @@
-"""Corrects the names of functions in a SymCache that have the names of other functions.
+"""Gives functions in a SymCache the best names that they have in the symbol table.
 
-Compilers move the parts of functions that hardly ever run (NAME.cold) before all others. symbolic names a function by
-the symbol at its lowest address, which is in such a part. If the part of another function begins there too and has no
-bytes, it may take that symbol: CPython's interpreter loop became ast2obj_expr.
+symbolic names a function by the first symbol of the table at its lowest address. Of several names, that is a local one:
+glibc's `__libc_start_main` became `__libc_start_main_alias_2`. It is also one of a function without bytes: compilers
+move the parts of functions that hardly ever run (NAME.cold) before all others, and CPython's interpreter loop became
+ast2obj_expr, whose part begins there, too.
 """
 
 import struct
@@ -14,11 +15,10 @@ from collector.symbols.code_ranges import Range
 from collector.symbols.symcache_layout import FUNCTION, NONE, STRING_BYTES_AT, read_layout
 from icestream.packed import varint
 
-_COLD = ".cold"
 _U32 = struct.Struct("<I")
 
 
-def with_cold_names(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
+def with_best_names(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
     """Returns the SymCache with the names that `symbols` have for the lowest addresses of functions.
 
     `symbols`: the ranges of the symbol table, in ELF virtual addresses; the SymCache's addresses count from `base`.
@@ -33,7 +33,7 @@ def with_cold_names(symcache: bytes, symbols: Sequence[Range], base: int) -> byt
     known = np.isin(functions["start"], np.fromiter(names, np.int64)) & (functions["language"] != NONE)
     for row in np.flatnonzero(known).tolist():
         name, told = names[int(functions["start"][row])], _string(strings, int(functions["name"][row]))
-        if _COLD in told and told != name:
+        if told != name:
             functions["name"][row] = len(strings) + len(added)
             added += varint(len(name.encode())) + name.encode()
     head = bytearray(symcache[: layout.functions_at])
