@@ -55,17 +55,14 @@ static __always_inline void read_record(u64 at, u8 *ids)
 	__builtin_memcpy(ids + sizeof(record.trace_id), record.span_id, sizeof(record.span_id));
 }
 
-#define GO_M 48 /* offset in Go's runtime.g of its runtime.m, in all versions whose labels are read */
-
-/* Finds the labels of the goroutine that runs on the thread. `g` is what runs: the goroutine, or code of the runtime or of
- * C that works for it. Since Go 1.24 labels are a slice of pairs of strings (internal/runtime/pprof/label.Set), before that a
- * map (src/runtime/pprof/label.go). */
+/* Finds the labels of the goroutine that the thread of `g` runs. Since Go 1.24 labels are a slice of pairs of strings
+ * (internal/runtime/pprof/label.Set), before that a map (src/runtime/pprof/label.go). */
 static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, u64 *labels)
 {
-	u64 m, goroutine;
+	u64 goroutine;
 
-	return read_word(g + GO_M, &m) && m && read_word(m + slot->goroutine, &goroutine) && goroutine &&
-		   read_word(goroutine + slot->labels, labels) && *labels;
+	return find_goroutine(g, slot->goroutine, &goroutine) && goroutine && read_word(goroutine + slot->labels, labels) &&
+		   *labels;
 }
 
 /* What of Go's runtime.hmap is read. */

@@ -75,4 +75,15 @@ static __always_inline bool read_word(u64 at, u64 *word)
 	return bpf_probe_read_user(word, sizeof(*word), (void *)at) == 0;
 }
 
+#define GO_M 48 /* offset in Go's runtime.g of its runtime.m, in all versions that are read */
+
+/* Finds the goroutine that a thread of Go runs; 0: none. `g` is what runs: the goroutine, or code of the runtime or of C
+ * that works for it. `offset`: of the goroutine in runtime.m. */
+static __always_inline bool find_goroutine(u64 g, u64 offset, u64 *goroutine)
+{
+	u64 m;
+
+	return read_word(g + GO_M, &m) && m && read_word(m + offset, goroutine);
+}
+
 #endif

@@ -9,6 +9,7 @@
 #define ICESTREAM_UNWIND_H
 
 #include "calls.h"
+#include "go_stacks.h"
 #include "return_probes.h"
 
 #define FRAMES_PER_RUN 16
@@ -28,6 +29,10 @@ enum cfa_kind {
 	CFA_END,
 	CFA_FRAME_POINTER,
 	CFA_RETURN_PROBE,
+	CFA_OTHER_STACK, /* by rbp, as CFA_RBP */
+	CFA_ASMCGOCALL,
+	CFA_SYSTEMSTACK,
+	CFA_MORESTACK,
 	CFA_UNKNOWN = 15,
 	CFA_REGISTER = 16,
 	RETURN_REGISTER = 32,
@@ -37,9 +42,7 @@ enum cfa_kind {
 #define LOST (~0UL) /* in walk.saved_at */
 #define SAVED_LOST 15 /* in a rule; 0: the register was not changed; else it lies so many words below the return address */
 
-/* What a step returns: GO_ON, or STOP(enum end), which ends the walk. */
-#define GO_ON 0
-#define STOP(end) ((end) + 1)
+#define CHANGES_STACK(kind) ((kind) >= CFA_OTHER_STACK && (kind) <= CFA_MORESTACK)
 
 /* Puts the mapping of an address into the walk. False: none covers it. */
 static __always_inline bool find_mapping(struct walk *w, u64 at)
@@ -206,6 +209,15 @@ static __always_inline bool find_register(struct walk *w, u32 number, u64 *value
 	return true;
 }
 
+/* At sp, there is the rbp that the function has saved, if it does that, and the return address. Go keeps no other register. */
+static __always_inline int leave_frame(struct rule *rule, u64 *sp)
+{
+	*sp += rule->saved[0] & 15 ? 16 : 8;
+	rule->saved[0] |= SAVED_LOST << 4;
+	rule->saved[1] = rule->saved[2] = SAVED_LOST << 4 | SAVED_LOST;
+	return GO_ON;
+}
+
 static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 {
 	u64 low = (u64)(s64)(s16)(rule->cfa_offset & 0xffff), high = (u64)(s64)(s16)(rule->cfa_offset >> 16);
@@ -216,6 +228,7 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 		*cfa = w->sp + offset;
 		return GO_ON;
 	case CFA_RBP:
+	case CFA_OTHER_STACK:
 		*cfa = w->bp + offset;
 		return GO_ON;
 	case CFA_RBP_DEREF:
@@ -227,6 +240,12 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 	case CFA_PLT:
 		*cfa = w->sp + 8 + ((w->pc & 15) >= offset ? 8 : 0);
 		return GO_ON;
+	case CFA_ASMCGOCALL:
+		return find_sp_of_asmcgocall(w, rule, cfa) ? leave_frame(rule, cfa) : STOP(READ_FAULT);
+	case CFA_SYSTEMSTACK:
+		return find_sp_of_systemstack(w, rule, cfa) ? leave_frame(rule, cfa) : STOP(READ_FAULT);
+	case CFA_MORESTACK:
+		return leave_morestack(w, rule, cfa);
 	}
 	if (rule->cfa_kind >= RETURN_REGISTER) {
 		*cfa = w->sp + offset;
@@ -369,9 +388,9 @@ static __always_inline int step(struct walk *w)
 	stop = rule.cfa_kind == CFA_FRAME_POINTER ? follow_frame_pointer(w, &cfa) : find_cfa(w, &rule, &cfa);
 	if (stop)
 		return stop;
-	if (cfa + (rule.cfa_kind >= RETURN_REGISTER) <= w->sp) /* stacks grow downwards, so this is no caller */
-		return STOP(NO_RULE);
-	if (rule.cfa_kind == CFA_FRAME_POINTER)
+	if (cfa + (rule.cfa_kind >= RETURN_REGISTER) <= w->sp && !CHANGES_STACK(rule.cfa_kind))
+		return STOP(NO_RULE); /* stacks grow downwards, so this is no caller */
+	if (rule.cfa_kind == CFA_FRAME_POINTER || rule.cfa_kind == CFA_MORESTACK)
 		lose_registers(w);
 	else if ((stop = read_caller(w, &rule, cfa)))
 		return stop;

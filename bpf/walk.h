@@ -31,6 +31,10 @@ enum end {
 	ENDS,
 };
 
+/* What a step returns: GO_ON, or STOP(enum end), which ends the walk. */
+#define GO_ON 0
+#define STOP(end) ((end) + 1)
+
 enum kind { STACK = 1, THREAD = 2, SPAN = 3 };
 
 #define SPAN_NAME_WORDS 16 /* longer names of spans are cut */

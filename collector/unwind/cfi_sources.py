@@ -13,7 +13,7 @@ def layers(file: CodeFile) -> list[Steps]:
     go = cfi_go.is_go(file)
     rules = [_eh_frame(file), _debug_frame(file)]
     if go:
-        rules = [cfi_go.outermost(file), *rules, cfi_go.frame_pointers(file)]
+        rules = [*cfi_go.layers(file), *rules, cfi_go.frame_pointers(file)]
     if not any(len(layer.address) for layer in rules):
         return []
     if go or not file.needs_libraries or file.header.entry:  # others return from signals through their C library

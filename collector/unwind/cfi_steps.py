@@ -14,6 +14,7 @@ UNCOVERED = (1 << 64) - 1
 
 # Kinds of the canonical frame address (CFA), and where the caller's registers lie: as bpf/unwind.h has them.
 CFA_NONE, CFA_RSP, CFA_RBP, CFA_RBP_DEREF, CFA_RSP_DEREF, CFA_PLT, CFA_SIGNAL, CFA_END, CFA_FRAME_POINTER = range(9)
+CFA_OTHER_STACK, CFA_ASMCGOCALL, CFA_SYSTEMSTACK, CFA_MORESTACK = range(10, 14)
 CFA_UNKNOWN = 15
 """Nobody knows the caller. Where there is no rule, a frame pointer may lead to it."""
 CFA_REGISTER = 16

@@ -15,6 +15,8 @@ from collector.elf.sections import COMPRESSED, Section
 MAX_SECTION_BYTES = 64 << 20
 MAX_CODE_SPAN = 1 << 32
 """From the first executable address to the last one."""
+CHUNK_BYTES = 1 << 16
+"""Tables have rows by chunks of code (table.py)."""
 
 _MAX_NAME = 64
 
@@ -26,6 +28,11 @@ class CodeFile(ElfFile):
 
     code: np.ndarray
     max_section_bytes: int
+
+    @property
+    def base(self) -> int:
+        """The address that positions in its table count from: where the chunk of its first code begins."""
+        return int(self.code[0, 0]) & -CHUNK_BYTES
 
     @cached_property
     def by_name(self) -> dict[str, Section]:

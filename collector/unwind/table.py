@@ -14,17 +14,16 @@ from xxhash import xxh3_64_intdigest
 from collector.elf.error import ElfTooLarge
 from collector.unwind import cfi_go, cfi_sources, code_file
 from collector.unwind.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
-from collector.unwind.code_file import CodeFile
+from collector.unwind.code_file import CHUNK_BYTES, CodeFile
 from collector.unwind.stored_rows import StoredRows
 
 RULE = np.dtype([("cfa_kind", "u1"), ("saved", "u1", 3), ("cfa_offset", "<i4")])
 """struct rule of bpf/maps.h; cfi_steps says what it means."""
 
 SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
-CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
 _WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is built at once: limits memory
-FORMAT = 3
+FORMAT = 4
 """Of tables on disk. It changes with the layout, and when the table of the same file becomes another."""
 
 _MAGIC = b"icestrUT"

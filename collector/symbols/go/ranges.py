@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collector.elf.go_steps import Steps, StepTables
 from collector.elf.gopclntab import GoTable
 from collector.symbols.go.functions import GoFunctions
 from collector.symbols.go.inlined import find_calls, reach_functions, read_calls
-from collector.symbols.go.steps import Steps, StepTables
 
 MAX_STEPS = 8_000_000
 """Of all tables together; functions past it have no lines."""

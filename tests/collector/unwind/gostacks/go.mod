@@ -1,0 +1,3 @@
+module example.org/gostacks
+
+go 1.18
