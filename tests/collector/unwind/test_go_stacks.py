@@ -22,7 +22,7 @@ Stack = tuple[str, ...]
 
 CALLERS = {
     "main.burn": {"main.calledBack"},
-    "main.calledBack": {"c_calls_go", "c_calls_deep"},
+    "main.calledBack": {"c_calls_go", "c_calls_deep", "c_first"},
     "main.walk": {"main.walk", "main.walks"},
     "main.walks": {"main.inGoroutine", "main.calledBack"},
     "main.grow": {"main.grow", "main.begins", "main.calledBack"},
@@ -46,24 +46,38 @@ CALLERS = {
     "main._Cfunc_c_calls_deep": {"main.callsDeep"},
 }
 """What calls each function of the program, if functions that are not listed are left out."""
-FIRST = {"main.inGoroutine", "main.grows.func1", "main.moves.func1"}
+FIRST = {
+    "main.inGoroutine": "runtime.goexit",
+    "main.grows.func1": "runtime.goexit",
+    "main.moves.func1": "runtime.goexit",
+    "c_first": "_start",
+}
+"""Its outermost functions, and where their stacks end."""
 OUTERMOST = {"runtime.goexit", "runtime.mstart", "runtime.mcall", "runtime.rt0_go", "runtime.main"}
+LEAVES = {"runtime.goschedImpl", "runtime.preemptPark"}
+"""With these, the thread leaves a goroutine that wanted a larger stack."""
 
-KINDS = {
-    "work for a goroutine": ("runtime.systemstack", "main.walk"),
+OF_GO = {
+    "work for a goroutine": ("runtime.systemstack", "main.walk", "runtime.goexit"),
     "a larger stack": ("runtime.newstack", "main.grow"),
     "the garbage collector": ("runtime.systemstack", "runtime.gcBgMarkWorker"),
     "the clock": ("?", "time", "main.asks"),
     "a signal": ("runtime.sigtramp", "main.signals"),
 }
-KINDS_OF_C = {
+OF_C = {
     "C": ("c_leaf", "main.callsC"),
     "Go that C calls": ("main.burn", "c_calls_go"),
     "C in Go that C calls": ("c_leaf", "c_calls_go", "main.callsBack"),
     "work for Go that C calls": ("runtime.systemstack", "main.walk", "c_calls_go", "main.callsBack"),
     "C below a stack that has moved": ("c_moved", "main.callsDeep"),
 }
-"""Functions that stacks of these kinds have, from the leaf on."""
+OF_LIBRARY = {
+    "Go that C calls": ("main.burn", "c_first"),
+    "C in Go that C calls": ("c_leaf", "c_first"),
+    "work for Go that C calls": ("runtime.systemstack", "main.walk", "c_first"),
+}
+KINDS: dict[str, dict[str, Stack]] = {"go-alone": OF_GO, "go-with-c": OF_GO | OF_C, "c-with-go": OF_LIBRARY}
+"""Of each program: what stacks it has, and functions that they have from the leaf on."""
 
 
 VERSIONS = "go1.18.10", "go1.19.13", "go1.20.14", "go1.21.13", "go1.22.12", "go1.23.12", "go1.24.13", "go1.25.7"
@@ -92,7 +106,7 @@ def assert_whole(programs: list[Program]) -> None:
             for stack, n in seen.stacks.items():
                 stacks[tuple(name.removesuffix(".abi0") for name in stack)] += n
             cut = Counter({stack: n for stack, n in stacks.items() if not is_right(stack)})
-            kinds = KINDS | (KINDS_OF_C if "with-c" in seen.program.name else {})
+            kinds = KINDS[seen.program.name.removesuffix("-stripped")]
             counts = {kind: sum(n for s, n in stacks.items() if has(s, names)) for kind, names in kinds.items()}
             print(seen.program.name, stacks.total(), counts, *cut.most_common(5), sep="\n  ")
             if cut.total() > 0.015 * stacks.total() or min(counts.values()) == 0:
@@ -106,12 +120,8 @@ def is_right(stack: Stack) -> bool:
     own = [name for name in stack if name in CALLERS or name in FIRST]
     if not any(name.startswith(("main.", "c_")) for name in own):
         in_go = any(name.startswith("runtime.") for name in stack)
-        return not in_go or stack[-1] in OUTERMOST or "runtime.goschedImpl" in stack
-    return (
-        stack[-1] == "runtime.goexit"
-        and own[-1] in FIRST
-        and all(caller in CALLERS.get(name, ()) for name, caller in pairwise(own))
-    )
+        return not in_go or stack[-1] in OUTERMOST or not LEAVES.isdisjoint(stack)
+    return stack[-1] == FIRST.get(own[-1]) and all(caller in CALLERS.get(name, ()) for name, caller in pairwise(own))
 
 
 def has(stack: Stack, names: Stack) -> bool:
@@ -139,7 +149,12 @@ def test_stacks_go_on_in_programs_of_other_versions(tmp_path: Path, version: str
 
 
 @pytest.mark.soak  # Go builds all of its libraries
-@pytest.mark.parametrize("cgo", [False, True])
-def test_stacks_go_on_in_position_independent_programs(tmp_path: Path, cgo: bool) -> None:
-    whole = build(tmp_path / "programs", "go-with-c" if cgo else "go-alone", "-buildmode=pie", cgo=cgo)
-    assert_whole([whole, stripped(whole)])
+def test_stacks_go_on_in_position_independent_programs_and_libraries(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    alone = build(folder, "go-alone", "-buildmode=pie")
+    with_c = build(folder, "go-with-c", "-buildmode=pie", cgo=True)
+    build(folder, "libgo.so", "-buildmode=c-shared", cgo=True)
+    user = folder / "c-with-go"
+    source = HERE / "calls_go.c"
+    subprocess.run(["gcc", "-O2", source, "-o", user, f"-Wl,-rpath,{folder}", folder / "libgo.so"], check=True)
+    assert_whole([alone, stripped(alone), with_c, stripped(with_c), Program("c-with-go", (str(user),), ())])
