@@ -75,22 +75,20 @@ struct hmap {
 	u64 buckets;
 };
 
-/* Finds the slots of a map with one bucket or two (9 to 13 labels), or the first slots of a larger one. `at`: of the variable
- * with the map. */
-static __always_inline bool find_slots(u64 at, struct labels *labels)
+/* Finds the buckets of a map. `at`: of the variable with the map. */
+static __always_inline bool find_buckets(u64 at, struct labels *labels)
 {
 	struct hmap map;
 
 	if (!read_word(at, &at) || !at || bpf_probe_read_user(&map, sizeof(map), (void *)at) || !map.count)
 		return false;
-	labels->at = map.buckets;
-	labels->count = map.log_buckets ? 2 * BUCKET_SLOTS : BUCKET_SLOTS;
+	labels->at = labels->bucket = map.buckets;
+	labels->count = 1ULL << (map.log_buckets & 63);
 	return true;
 }
 
 static __always_inline void read_context_at(struct walk *w, struct task_struct *task, struct context_slot *slot)
 {
-	struct labels labels;
 	u64 pointer, block, at = 0;
 
 	block = pointer = thread_pointer(task);
@@ -104,8 +102,8 @@ static __always_inline void read_context_at(struct walk *w, struct task_struct *
 	}
 	if (slot->kind != CUSTOM_LABELS && !find_go_labels(slot, at, &at))
 		return;
-	if (slot->kind == GO_LABEL_MAP ? find_slots(at, &labels) : !bpf_probe_read_user(&labels, sizeof(labels), (void *)at))
-		read_labels(w, &labels, slot->kind == GO_LABEL_MAP ? BUCKETS : slot->kind == CUSTOM_LABELS ? BYTES_FIRST : ADDRESS_FIRST);
+	if (slot->kind == GO_LABEL_MAP ? find_buckets(at, &w->labels) : !bpf_probe_read_user(&w->labels, LIST_BYTES, (void *)at))
+		read_labels(w, slot->kind == GO_LABEL_MAP ? BUCKETS : slot->kind == CUSTOM_LABELS ? BYTES_FIRST : ADDRESS_FIRST);
 }
 
 /* Reads what the current thread works for into the walk, and the name of its span into the words of the description. */

@@ -6,7 +6,7 @@
 
 #include "task.h"
 
-#define MOST_LABELS 16 /* further ones are not looked at */
+#define MOST_LABELS 40 /* further ones are not looked at: of a map's buckets, five are */
 #define TRACE_ID 0x64695f6563617274ULL, 0 /* the name "trace_id", its first letter in the lowest byte */
 #define SPAN_ID 0x64695f6e617073ULL, 0
 #define SPAN_NAME 0x6d616e5f6e617073ULL, 0x65
@@ -17,11 +17,6 @@
 struct label {
 	struct text name;
 	struct text value;
-};
-
-struct labels {
-	u64 at;
-	u64 count;
 };
 
 /* How labels lie in memory. */
@@ -77,12 +72,25 @@ static __always_inline void swap(struct text *text)
 	text->at = at;
 }
 
+/* Finds the bucket after one of a map: what did not fit into that one is in a bucket of its own. False: it is the last. */
+static __always_inline bool find_next_bucket(struct labels *labels)
+{
+	if (!read_word(labels->bucket + BUCKET_BYTES - sizeof(u64), &labels->bucket))
+		return false;
+	if (labels->bucket)
+		return true;
+	labels->count--;
+	labels->at += BUCKET_BYTES;
+	labels->bucket = labels->at;
+	return labels->count != 0;
+}
+
 static __always_inline bool read_label(struct labels *labels, u32 i, enum layout layout, struct label *label)
 {
 	u64 at = labels->at + i * sizeof(*label);
 
 	if (layout == BUCKETS) {
-		at = labels->at + i / BUCKET_SLOTS * BUCKET_BYTES + BUCKET_NAMES + i % BUCKET_SLOTS * sizeof(struct text);
+		at = labels->bucket + BUCKET_NAMES + i % BUCKET_SLOTS * sizeof(struct text);
 		return !bpf_probe_read_user(&label->name, sizeof(label->name), (void *)at) &&
 			   !bpf_probe_read_user(&label->value, sizeof(label->value), (void *)(at + BUCKET_VALUES - BUCKET_NAMES));
 	}
@@ -140,8 +148,9 @@ static __always_inline void read_span_name(struct walk *w)
 /* Reads what labels say into the walk's context, which is zeros before. Of two labels that say the same, the first counts.
  * Whatever is not as expected counts as not there. The values are in the walk: of those on the program's stack, the
  * verifier would follow every combination. */
-static __always_inline void read_labels(struct walk *w, struct labels *labels, enum layout layout)
+static __always_inline void read_labels(struct walk *w, enum layout layout)
 {
+	struct labels *labels = &w->labels;
 	u32 i;
 
 	w->trace_id.at = w->trace_id.bytes = w->span_id.at = w->span_id.bytes = w->span_name.at = w->span_name.bytes = 0;
@@ -150,7 +159,7 @@ static __always_inline void read_labels(struct walk *w, struct labels *labels, e
 	for (i = 0; i < MOST_LABELS; i++) {
 		struct label label;
 
-		if (i >= labels->count)
+		if (layout != BUCKETS ? i >= labels->count : i && i % BUCKET_SLOTS == 0 && !find_next_bucket(labels))
 			break;
 		if (!read_label(labels, i, layout, &label))
 			break;

@@ -87,6 +87,15 @@ struct context {
 	u64 span_name; /* key of its description; 0: none */
 };
 
+/* In the memory of a process. */
+struct labels {
+	u64 at;
+	u64 count;	/* of labels; in a map, of buckets without those that are added to them */
+	u64 bucket; /* in a map: the one that is read */
+};
+
+#define LIST_BYTES 16 /* what a list of labels has of these */
+
 struct walk {
 	u64 time_monotonic_ns;
 	u64 hash;
@@ -123,7 +132,8 @@ struct walk {
 	u64 cfa[128]; /* of each user frame: its caller's stack pointer; 0 where that was not found */
 	struct python_walk python;
 	struct context context;
-	struct text trace_id, span_id, span_name; /* values of the thread's labels */
+	struct labels labels; /* of the thread */
+	struct text trace_id, span_id, span_name; /* values of these */
 	struct description d;
 };
 
