@@ -23,7 +23,7 @@ MOST = 8192
 KEEP_NS = 120 * 10**9
 """How long code that is gone is remembered: samples of that time may come later."""
 
-_READ_AGAIN_S = 10.0
+_READ_AGAIN_S = 60.0
 _PAGE = 4096
 _LISTED = re.compile(rb"^([0-9a-f]+) \w (\S+)\t\[(bpf|__builtin__\w+)\]$")
 _ALWAYS = 2**64 - 1

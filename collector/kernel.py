@@ -52,7 +52,7 @@ class Kernel:
         row = address_ranges.find(self._starts, self._ends, addresses)
         located = Located(
             row + 1, np.where(row >= 0, addresses - self._starts[row], np.uint64(0)), np.full(len(row), -1),
-            [ELSEWHERE, *self._files, GENERATED], [Name(name, KERNEL_FILE) for name in names],
+            [ELSEWHERE, *self._files, GENERATED], [Name(name, "") for name in names],
         )  # fmt: skip
         located.name[outside] = np.where(row[outside] < 0, named, -1)
         located.file[located.name >= 0] = len(located.files) - 1

@@ -254,11 +254,19 @@ def test_a_profile_for_go_says_why_it_has_all_frames(api: Api, view: dict[str, s
     assert "who calls whom" in answer.json()["error"]["message"]
 
 
-def test_a_frame_that_stands_for_others_is_no_code_of_an_interpreter(api: Api, client: Client) -> None:
+def test_a_frame_that_stands_for_others_or_is_an_ebpf_program_is_no_code_of_an_interpreter(
+    api: Api, client: Client
+) -> None:
     truncated = Frame(("[truncated: no unwinding rule]",), 0, "[truncated]", kind=4)
-    fill(client, [Sample((truncated, native("main")), 5), Sample((python("handle"),), 3)])
+    program = Frame(("bpf_prog_6deef7357e7b4530_watch",), 0, "[kernel]", kind=4)
+    fill(client, [Sample((truncated, native("main"), program), 5), Sample((python("handle"),), 3)])
     kinds = {row["name"]: row["kind"] for row in api.json("/api/v1/top", order="cumulative")["top"]}
-    assert kinds == {"[truncated: no unwinding rule]": "unknown", "main": "user", "handle": "jit"}
+    assert kinds == {
+        "[truncated: no unwinding rule]": "unknown",
+        "main": "user",
+        program.functions[0]: "kernel",
+        "handle": "jit",
+    }
 
 
 def test_an_empty_profile_has_every_view(api: Api) -> None:
