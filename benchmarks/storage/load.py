@@ -71,7 +71,7 @@ _SAMPLES = f"""
         {_LEAF},
         if(traced, reinterpretAsFixedString(sipHash128('t', service, intDiv(number, 20000))), toFixedString('', 16)),
         if(traced, reinterpretAsFixedString(cityHash64('span', service, intDiv(number, 20000))), toFixedString('', 8)),
-        1, 52631579, concat('samples/host-', toString(host), '/1/0'), intDiv(at_ms, 5000)
+        1, 52631579, concat('samples/host-', toString(host), '/1/0'), intDiv(at_ms, 5000), ''
     FROM
     (
         SELECT number, cityHash64(number) AS r, cityHash64(r) AS r2,
