@@ -82,20 +82,9 @@ struct mm_struct {
 	unsigned long start_stack;
 } preserve;
 
-/* include/linux/pid.h: the IDs of a thread, one for each namespace from the host's to its own */
-struct upid {
-	int nr;
-} preserve;
-
-struct pid {
-	unsigned int level;
-	struct upid numbers[1];
-} preserve;
-
 /* include/linux/sched.h */
 struct task_struct {
 	int tgid;
-	struct pid *thread_pid;
 	struct task_struct *real_parent;
 	struct mm_struct *mm;
 	void *stack;

@@ -17,7 +17,7 @@ struct python_layout {
 	u32 threads;	   /* PyInterpreterState: its first thread */
 	u32 interpreter_next;
 	u32 thread_next;   /* PyThreadState */
-	u32 thread_id;	   /* the kernel's ID of the thread, in the thread's namespace */
+	u32 thread_id;	   /* its pthread_self(), which is its thread pointer */
 	u32 thread_frame;  /* the innermost frame or _PyCFrame */
 	u32 cframes;	   /* 1: it is a _PyCFrame (up to 3.12) */
 	u32 cframe_frame;
@@ -41,11 +41,10 @@ struct python_thread {
 	u64 state;		 /* 0: not found (yet) */
 	u64 interpreter; /* the one with that state, or the one being searched; 0: the search starts over */
 	u64 next;		 /* the next thread state to look at; 0: no more in this interpreter */
+	u64 pointer; /* of the thread. The kernel's ID of it, which CPython keeps as well, is another one after a fork(2) of C */
 	u64 again_monotonic_ns;	 /* when to search again at the earliest */
 	u32 wait_ms;
-	u32 id; /* in its own namespace */
 	u32 alone; /* 1: there is no other interpreter */
-	u32 unused;
 };
 
 struct python_walk {

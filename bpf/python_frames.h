@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Walks the Python frames of the current thread, of CPython 3.11 and newer.
  *
- * The walk goes from the runtime to its interpreters, to their threads, to the one with the ID of the current thread, to
- * its innermost frame, and then from frame to frame. One call of the C function that executes bytecode executes a run of
+ * The walk goes from the runtime to its interpreters, to their threads, to the one with the pointer of the current thread,
+ * to its innermost frame, and then from frame to frame. One call of the C function that executes bytecode executes a run of
  * frames, because calls from Python to Python stay in it. That function has an object among its local variables: a
  * _PyCFrame (3.11, 3.12), or a frame that ends the run (since 3.13; its `owner` says so). The object's address tells
  * which native frame the run belongs to.
@@ -68,17 +68,6 @@ static __always_inline u64 word_at(u64 *bytes, u32 offset, u32 mask)
 #define FRAME_WORD(p, offset) word_at((p)->frame_bytes, (offset), 127)
 #define CODE_WORD(p, offset) word_at((p)->code_bytes, (offset), 255)
 
-/* The thread ID that the current thread sees itself, which differs in a container. */
-static __always_inline u32 inner_thread_id(u32 tid)
-{
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	struct upid *number = (void *)pid->numbers + BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
-	u32 inner = BPF_CORE_READ(number, nr);
-
-	return inner ? inner : tid;
-}
-
 /* Continues the search for the thread, over a limited number of threads at a time. False: there are no (more) threads. */
 static __always_inline bool search_thread(struct python_layout *l, struct python_thread *t)
 {
@@ -104,7 +93,7 @@ static __always_inline bool search_thread(struct python_layout *l, struct python
 		t->state = t->next;
 		if (!read_word(t->state + l->thread_id, &id) || !read_word(t->state + l->thread_next, &t->next))
 			break;
-		if ((u32)id == t->id)
+		if (id == t->pointer)
 			return true;
 	}
 	t->state = 0;
@@ -117,7 +106,7 @@ static __always_inline bool is_state_of(struct python_layout *l, struct python_t
 {
 	u64 id;
 
-	return t->state && read_word(t->state + l->thread_id, &id) && (u32)id == t->id;
+	return t->state && read_word(t->state + l->thread_id, &id) && id == t->pointer;
 }
 
 /* Whether the state belongs to the only interpreter. A thread has one state in each interpreter that it executes. */
@@ -134,10 +123,12 @@ static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 {
 	struct python_thread *known, *t = &w->python.thread;
 	u32 tid = w->tid;
-	u64 before = 0;
+	u64 before = 0, pointer = thread_pointer((void *)bpf_get_current_task());
 
+	if (!pointer)
+		return 0;
 	known = bpf_map_lookup_elem(MAP(python_threads), &tid);
-	if (known && known->runtime == w->python.runtime) {
+	if (known && known->runtime == w->python.runtime && known->pointer == pointer) {
 		*t = *known;
 		if (is_state_of(l, t)) {
 			if (t->alone && is_alone(l, t))
@@ -152,7 +143,7 @@ static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 	} else {
 		__builtin_memset(t, 0, sizeof(*t));
 		t->runtime = w->python.runtime;
-		t->id = inner_thread_id(tid);
+		t->pointer = pointer;
 		t->wait_ms = PYTHON_WAIT_FIRST_MS;
 	}
 	t->alone = 0;

@@ -29,15 +29,6 @@
 #ifndef OFFSET_STATE
 #define OFFSET_STATE UNKNOWN_OFFSET
 #endif
-#ifndef OFFSET_THREAD_PID
-#define OFFSET_THREAD_PID UNKNOWN_OFFSET
-#endif
-#ifndef OFFSET_LEVEL
-#define OFFSET_LEVEL UNKNOWN_OFFSET
-#endif
-#ifndef OFFSET_NUMBERS
-#define OFFSET_NUMBERS UNKNOWN_OFFSET
-#endif
 
 /* One member of a union whose members lie at different offsets. */
 #define AT(offset, declaration)     \
@@ -53,25 +44,12 @@ struct mm_struct {
 	};
 };
 
-struct upid {
-	int nr;
-	void *ns;
-};
-
-struct pid {
-	union {
-		AT(OFFSET_LEVEL, unsigned int level);
-		AT(OFFSET_NUMBERS, struct upid numbers[1]);
-	};
-};
-
 struct task_struct {
 	union {
 		AT(OFFSET_TGID, int tgid);
 		AT(OFFSET_REAL_PARENT, struct task_struct *real_parent);
 		AT(OFFSET_MM, struct mm_struct *mm);
 		AT(OFFSET_STACK, void *stack);
-		AT(OFFSET_THREAD_PID, struct pid *thread_pid);
 	};
 };
 

@@ -83,6 +83,10 @@ class MappedHistory:
             self._ranges, self._changing = tuple(self._changing), None
         return self._ranges or ()
 
+    def current(self) -> Sequence[MappedRange]:
+        """The same as `ranges`, until something changes."""
+        return self._changing if self._changing is not None else self._ranges or ()
+
     @property
     def compiles(self) -> bool:
         """Whether code may have been compiled at run time."""
@@ -106,7 +110,7 @@ class MappedHistory:
 
     def read(self, ranges: tuple[MappedRange, ...], complete_monotonic_ns: int, monotonic_ns: int) -> None:
         """/proc said at `monotonic_ns` what is mapped; what was known may lack what happened since
-        `complete_monotonic_ns`. What took a place between the two, did so nobody knows when."""
+        `complete_monotonic_ns`, negative: since ever. What took a place between the two, did so nobody knows when."""
         after = list(self.ranges)
         replaced: list[MappedRange] = []
         for mapped_range in ranges:
@@ -114,7 +118,7 @@ class MappedHistory:
         there = set(ranges)
         gone = [mapped_range for mapped_range in after if mapped_range not in there]
         if replaced:
-            self._add(Earlier(complete_monotonic_ns, tuple(replaced)))
+            self._add(Earlier(max(0, complete_monotonic_ns), tuple(replaced)))
         if replaced or gone:
             self._add(Earlier(monotonic_ns, (*gone, *map(_unknown, replaced))))
         self._ranges, self._changing = ranges, None

@@ -130,7 +130,7 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
         threads=o["interpreter.threads_head"],
         interpreter_next=o["interpreter.next"],
         thread_next=o["thread.next"],
-        thread_id=o["thread.native_thread_id"],
+        thread_id=o["thread.thread_id"],
         thread_frame=o["thread.current_frame"],
         cframes=0,
         cframe_frame=0,
@@ -194,7 +194,7 @@ def _check(checked: Layout, name: str) -> None:
 
 def _python_3_11(code_type: int) -> Layout:
     walk = Walk(
-        code_type=code_type, interpreters=40, threads=16, interpreter_next=0, thread_next=8, thread_id=160,
+        code_type=code_type, interpreters=40, threads=16, interpreter_next=0, thread_next=8, thread_id=152,
         thread_frame=56, cframes=1, cframe_frame=8, cframe_previous=16, frame_code=32, frame_previous=48,
         frame_instruction=56, frame_owner=69, frame_is_entry=68, object_type=8, code_line=72,
         code_name=128, code_traceable=168, code_bytecode=184,
@@ -204,7 +204,7 @@ def _python_3_11(code_type: int) -> Layout:
 
 def _python_3_12(code_type: int) -> Layout:
     walk = Walk(
-        code_type=code_type, interpreters=40, threads=72, interpreter_next=0, thread_next=8, thread_id=144,
+        code_type=code_type, interpreters=40, threads=72, interpreter_next=0, thread_next=8, thread_id=136,
         thread_frame=56, cframes=1, cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8,
         frame_instruction=56, frame_owner=70, frame_is_entry=0, object_type=8, code_line=68,
         code_name=128, code_traceable=176, code_bytecode=192,

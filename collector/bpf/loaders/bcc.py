@@ -33,11 +33,10 @@ MACHINE = "x86_64"
 _COMPILE_SECONDS = 120
 _LOAD_MAP, _MAP_FD = 0x18, 1  # BPF_LD | BPF_IMM | BPF_DW; BPF_PSEUDO_MAP_FD
 _WITHOUT = {
-    "fsbase": "samples have no trace context",
+    "fsbase": "samples have no trace context and no Python frames",
     "registers": "samples taken in the kernel have no user frames",
     "real_parent": "a process that was just forked has no user frames until its mappings were read",
     "state": "waits of threads are not followed",
-    "thread_pid": "the threads of containers have no Python frames",
 }
 
 

@@ -1,10 +1,10 @@
-"""Finds the offsets of fields in task_struct, mm_struct and struct pid of a kernel without BTF (x86-64).
+"""Finds the offsets of fields in task_struct and mm_struct of a kernel without BTF (x86-64).
 
 Threads of the collector read their own task_struct (kernel_reader.py). Their IDs, thread pointer, starts of code and
 stack, registers and parent are known from elsewhere, and tell which field is where. Two threads and two forked
 processes have to agree, each with its own values. A field that is not certain is left out: nothing is guessed.
 
-Offsets are in bytes. The fields: include/linux/sched.h, mm_types.h, pid.h; arch/x86/include/asm/processor.h.
+Offsets are in bytes. The fields: include/linux/sched.h, mm_types.h; arch/x86/include/asm/processor.h.
 """
 
 import ctypes
@@ -24,7 +24,6 @@ from collector.bpf.loaders.kernel_reader import (
     in_thread,
     load_reader,
 )
-from collector.bpf.loaders.task_ids import thread_id_rows
 from collector.bpf.loaders.task_state import state_rows
 
 _TASK_BYTES = 8 << 10  # that are read; more than task_struct has up to the end of its thread_struct
@@ -42,7 +41,6 @@ _FIELDS = {
     "fsbase": ("fsbase",),
     "stack": ("stack", "registers"),
     "state": ("state",),
-    "thread_pid": ("thread_pid", "level", "numbers"),
 }
 _PAIRS = ("mm", "real_parent")
 """Fields that are followed by one with the same value: active_mm (in a thread with user space), and parent (in a
@@ -65,9 +63,6 @@ class TaskLayout:
     stack: int | None = None
     registers: int | None = None  # from the start of the stack: registers at the entry into the kernel
     state: int | None = None  # 64 bits before Linux 5.14, 32 bits since
-    thread_pid: int | None = None
-    level: int | None = None  # in struct pid
-    numbers: int | None = None  # in struct pid
 
 
 def find_task_layout() -> TaskLayout:
@@ -87,7 +82,6 @@ def _attempt() -> TaskLayout:
     with load_reader() as program:
         candidates = _of_relatives(program, _of_threads(program))
         candidates["state"] = state_rows(program, _TASK_BYTES)
-        candidates["thread_pid"] = thread_id_rows(program, _TASK_BYTES)
     fields: dict[str, int] = {}
     for name, names in _FIELDS.items():
         offsets = _first_of_pair(candidates[name]) if name in _PAIRS else _only(candidates[name])

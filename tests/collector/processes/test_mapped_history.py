@@ -116,3 +116,11 @@ def test_a_history_is_forgotten_with_time() -> None:
 def test_the_program_before_counts_only_while_a_thread_leaves_it() -> None:
     history, _ = record([(0, 4, 1), EXEC, (8, 4, 2)])
     assert [row[0] for row in located(history, [15, 25, 20 + 10**7, 21 + 10**7])] == ["/lib/1.so 0"] * 3 + [""]
+
+
+def test_what_was_replaced_while_events_were_dropped_has_no_time() -> None:
+    history = MappedHistory((mapped_range(0, 10, 1),))
+    history.read((mapped_range(0, 10, 2),), -1, 20)  # process_table._NEVER
+    assert history.changes().tolist() == [0, 20]
+    located, _ = history.locate(np.array([5, 5], np.uint64), np.array([10, 30], np.uint64))
+    assert [located.files[row].file for row in located.file.tolist()] == ["", "/lib/2.so"]

@@ -1,10 +1,11 @@
 """Calls that are known: tests/collector/python/test_frames.py compares them with what is seen of them.
 
-Arguments: the parts to run, which take turns: `nested`, `threads`, `asyncio`, `fork`, `interpreter`.
+Arguments: the parts to run, which take turns: `nested`, `threads`, `asyncio`, `fork`, `fork in C`, `interpreter`.
 Waits for a line, then runs until standard input ends.
 """
 
 import asyncio
+import ctypes
 import functools
 import os
 import select
@@ -97,6 +98,8 @@ def main(parts):
         for _ in range(2):
             threading.Thread(target=worker, args=(stopped,)).start()
     if "fork" in parts and not os.fork():
+        os.setsid()
+    if "fork in C" in parts and not ctypes.PyDLL(None).fork():  # of which Python is not told
         os.setsid()
     while not select.select([sys.stdin], [], [], 0)[0]:
         if "asyncio" in parts:

@@ -1,10 +1,9 @@
 /* Exports what CPython 3.12 exports, and lies: frames that call themselves, threads in a circle, pointers to nowhere.
  * Argument: `frames`, `threads` or `nowhere`. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 const unsigned long Py_Version = 0x030c01f0;
 char PyCode_Type[64];
@@ -21,7 +20,7 @@ int main(int argc, char **argv)
 	interpreter[72 / 8] = (uint64_t)thread;
 	thread[8 / 8] = (uint64_t)thread;
 	thread[56 / 8] = (uint64_t)cframe;
-	thread[144 / 8] = strcmp(lie, "threads") ? (uint64_t)syscall(SYS_gettid) : 1;
+	thread[136 / 8] = strcmp(lie, "threads") ? (uint64_t)pthread_self() : 1;
 	cframe[0] = strcmp(lie, "nowhere") ? (uint64_t)frame : nowhere;
 	cframe[1] = (uint64_t)cframe;
 	frame[0] = (uint64_t)code;

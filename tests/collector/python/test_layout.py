@@ -24,7 +24,7 @@ def published(*values: int) -> bytes:
 def test_offsets_come_from_the_build_itself_where_it_publishes_them() -> None:
     found = layout(0x030E0AF0, -255072, published(*PUBLISHED_3_14))
     walk, text = found.walk, found.text
-    assert (walk.interpreters, walk.threads, walk.interpreter_next, walk.thread_id) == (808, 7344, 7272, 160)
+    assert (walk.interpreters, walk.threads, walk.interpreter_next, walk.thread_id) == (808, 7344, 7272, 152)
     assert (walk.frame_owner, walk.frame_instruction, walk.code_traceable, walk.code_bytecode) == (74, 56, 192, 208)
     assert (text.code_file, text.code_lines, text.text_ascii, text.text_compact) == (112, 136, 40, 56)
 

@@ -1,6 +1,5 @@
 """Fields of the kernel's structures, found out beside what its BTF says of them."""
 
-import struct
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.bpf.loaders import task_ids, task_layout
+from collector.bpf.loaders import task_layout
 from collector.bpf.loaders.bcc import check_layout
 from collector.bpf.loaders.kernel_reader import KernelReader, load_reader
 from collector.bpf.loaders.loader import LoadError
@@ -24,11 +23,7 @@ IN_BTF = {
     "fsbase": ("task_struct", "thread.fsbase"),
     "stack": ("task_struct", "stack"),
     "state": ("task_struct", "__state"),
-    "thread_pid": ("task_struct", "thread_pid"),
-    "level": ("pid", "level"),
-    "numbers": ("pid", "numbers"),
 }
-IDS = st.lists(st.integers(1, 1 << 22), min_size=1, max_size=4)
 OFFSETS = st.sets(st.tuples(st.integers(0, 1000).map(lambda i: 8 * i)))
 
 
@@ -65,34 +60,13 @@ def test_a_kernel_whose_processes_cannot_be_told_apart_is_refused(missing: str) 
         check_layout(TaskLayout(**(known | {missing: None})))
 
 
-@pytest.mark.parametrize("missing", ["fsbase", "registers", "real_parent", "state", "thread_pid"])
+@pytest.mark.parametrize("missing", ["fsbase", "registers", "real_parent", "state"])
 def test_what_works_less_without_a_field_is_said(missing: str, caplog: pytest.LogCaptureFixture) -> None:
     known = dict.fromkeys((field.name for field in fields(TaskLayout)), 8)
     check_layout(TaskLayout(**(known | {missing: None})))
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         f"this kernel's task_struct.{missing} is not found"
     ]
-
-
-@given(st.integers(0, 4), st.integers(0, 3), IDS, st.data())
-def test_ids_of_a_thread_are_recognised_only_where_all_of_them_lie(
-    level: int, outer: int, ids: list[int], data: st.DataObject
-) -> None:
-    """`outer`: namespaces outside of the one that /proc belongs to."""
-    numbers = 8
-    memory = bytearray(512)
-    struct.pack_into("=I", memory, 4 * level, outer + len(ids) - 1)
-    for i, number in enumerate([7] * outer + ids):
-        struct.pack_into("=I", memory, 4 * numbers + 16 * i, number)
-    assert task_ids._fits(memoryview(memory).cast("I"), level, numbers, ids)
-    wrong = data.draw(st.integers(0, len(ids) - 1))
-    struct.pack_into("=I", memory, 4 * numbers + 16 * (outer + wrong), 0)
-    assert not task_ids._fits(memoryview(memory).cast("I"), level, numbers, ids)
-
-
-@given(st.binary(min_size=512, max_size=512), st.integers(0, 127), st.integers(0, 127), IDS)
-def test_garbage_is_no_struct_pid_and_no_error(garbage: bytes, level: int, numbers: int, ids: list[int]) -> None:
-    task_ids._fits(memoryview(garbage).cast("I"), level, numbers, ids)
 
 
 def test_the_stub_headers_name_every_offset_that_is_looked_for() -> None:
