@@ -29,6 +29,7 @@ from api.tree.functions import Function as KnownFunction
 from api.tree.mappings import Mapping as KnownMapping
 from api.tree.stack_cache import AddressStacks
 from icestream import __version__
+from icestream.build_ids import without_code
 from icestream.otlp_labels import ATTRIBUTES
 
 MEDIA_TYPE = "application/x-protobuf"
@@ -194,7 +195,7 @@ class _Writer:
 
     def _mapping(self, mapping: KnownMapping) -> Mapping:
         """Its addresses are those of the file, so it starts at 0."""
-        kind, _, text = mapping.build_id.partition(":")
+        kind, _, text = without_code(mapping.build_id)[0].partition(":")
         own = [(f"process.executable.build_id.{kind}", text)] if text else []
         return Mapping(
             filename_strindex=self._strings.row(mapping.file), attribute_indices=map(self._attributes.row, own)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+import xxhash
+
 from collector.elf import file, headers, sections
 from collector.elf.error import reading
-from collector.elf.headers import LOAD, Segment
+from collector.elf.headers import EXEC, LOAD, Header, Segment
 from collector.elf.reader import Read, bytes_reader, file_reader
 from collector.elf.sections import Section
 
@@ -21,7 +23,12 @@ MAX_NOTES = 4096
 MAX_NOTE_BYTES = 1 << 20
 """Of all segments, or of all sections, of a file together."""
 
+HASHED = "htlhash:"
+MAX_CODE_BYTES = 4 << 20
+"""Of a file's code that is hashed. What is larger is hashed in blocks that are spread over it evenly."""
+
 _PAGE = 4096
+_BLOCK_BYTES = 1 << 16
 
 
 class Note(NamedTuple):
@@ -35,20 +42,25 @@ class ElfIdentity:
     """`build_id` has the prefix of schemas/ids.md ("gnu:...", "go:..."), or is "" if the file has none.
 
     `segments` are the loaded ones that the file fills, executable ones first; `load_address` is the virtual
-    address of the first loaded segment, filled or not.
+    address of the first loaded segment, filled or not; a file that is `fixed` is loaded at these addresses.
     """
 
     build_id: str
     segments: tuple[Segment, ...]
     load_address: int
+    fixed: bool
+    headers_end: int  # of the ELF header, and of the program headers where these follow it
+
+    def segments_at(self, offset: int) -> list[Segment]:
+        """Returns the segments that may load a file offset, by address: those with code, or without such ones the
+        others. The kernel maps whole pages, so a mapping may begin a little before its segment does, and may be of
+        several ones that share a page."""
+        there = [part for part in self.segments if part.offset & -_PAGE <= offset < part.offset + part.size]
+        return sorted([part for part in there if part.executable] or there, key=lambda part: part.vaddr)
 
     def vaddr(self, offset: int) -> int | None:
-        """Returns the ELF virtual address of a file offset; None if no segment loads it."""
-        for segment in self.segments:  # those with code come first
-            # The kernel maps whole pages, so a mapping may begin a little before its segment does.
-            if segment.offset & ~0xFFF <= offset < segment.offset + segment.size:
-                return segment.vaddr + offset - segment.offset
-        return None
+        """Returns the ELF virtual address of a file offset, the lowest of several; None if no segment loads it."""
+        return next((part.vaddr + offset - part.offset for part in self.segments_at(offset)), None)
 
 
 def read_file(descriptor: int) -> ElfIdentity:
@@ -68,7 +80,8 @@ def read(source: Read) -> ElfIdentity:
     with reading():
         identity = _build_id(elf)
     segments = sorted((load for load in loads if load.size), key=lambda load: not load.executable)
-    return ElfIdentity(identity, tuple(segments), loads[0].vaddr if loads else 0)
+    load_address = loads[0].vaddr if loads else 0
+    return ElfIdentity(identity, tuple(segments), load_address, elf.header.kind == EXEC, _headers_end(elf.header))
 
 
 def file_hash(descriptor: int) -> str:
@@ -78,7 +91,25 @@ def file_hash(descriptor: int) -> str:
     """
     size = os.fstat(descriptor).st_size
     head, tail = os.pread(descriptor, _PAGE, 0), os.pread(descriptor, _PAGE, max(0, size - _PAGE))
-    return f"htlhash:{hashlib.sha256(head + tail + struct.pack('>Q', size)).digest()[:16].hex()}"
+    return f"{HASHED}{hashlib.sha256(head + tail + struct.pack('>Q', size)).digest()[:16].hex()}"
+
+
+def code_hash(read: Read, identity: ElfIdentity) -> str:
+    """Returns a hash (hex) of the code in a file and of where it lies, which is the same before and after `strip`.
+    Raises OSError."""
+    code = [segment for segment in identity.segments if segment.executable]
+    total = sum(segment.size for segment in code)
+    digest = xxhash.xxh3_64()
+    for segment in code:
+        skipped = max(0, min(identity.headers_end - segment.offset, segment.size))
+        start, size = segment.offset + skipped, segment.size - skipped
+        digest.update(struct.pack("<QQ", segment.vaddr, segment.size))
+        hashed = size if total <= MAX_CODE_BYTES else size * MAX_CODE_BYTES // total
+        length = size if hashed == size else min(hashed, _BLOCK_BYTES)
+        blocks = hashed // length if length else 0
+        for number in range(blocks):
+            digest.update(read(start + number * (size - length) // max(1, blocks - 1), length))
+    return digest.hexdigest()
 
 
 def notes(data: bytes) -> Iterator[Note]:
@@ -107,6 +138,11 @@ def _build_id_among(notes: Iterable[Note]) -> str:
         if name == b"Go" and kind == 4 and 1 <= len(description) <= 256:
             go = f"go:{description.decode('ascii', 'replace')}"
     return go
+
+
+def _headers_end(header: Header) -> int:
+    start = 64 if header.is_64 else 52
+    return start + (header.segment_count * header.segment_size if header.segments_offset == start else 0)
 
 
 def _build_id(elf: file.ElfFile) -> str:

@@ -8,6 +8,9 @@ Copies of a file may share a build ID and have their code elsewhere (stripped, p
 reports identifies a known file only together with the path, and only if a segment of that file is mapped. Both can be
 forged, the path in a mount namespace of one's own. So what a process of one user was seen to map says nothing about
 processes of others, unless it is a file of root.
+
+Files with one build ID may also have other code (patched, BOLT). The one that is seen first is known by the build ID. A
+hash of the code is part of what those with other code are known by.
 """
 
 import dataclasses
@@ -23,6 +26,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from collector.elf import identity as elf_identity
 from collector.elf.error import ElfError
 from collector.elf.identity import ElfIdentity
+from collector.elf.reader import file_reader
 from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.held_files import HeldFiles
@@ -30,11 +34,14 @@ from collector.processes.patience import GIVE_UP_S, Patience
 from collector.processes.process import folder_of, thread_of
 from collector.processes.regular_file import hold, open_in_root, open_regular, reopen
 from icestream import unnamed
+from icestream.build_ids import with_code
 from icestream.byte_cache import ByteCache
 from icestream.v1.common_pb2 import Mapping
 
 MAX_KNOWN_BYTES, MAX_REPORTED_BYTES, MAX_NOTED_BYTES = 16 << 20, 12 << 20, 4 << 20
 """Of a FileCache: some 5,000 files that are as most are."""
+MAX_CODE_BYTES = 4 << 20
+"""Of what is remembered of the code of files: that of some 15,000."""
 MAX_COPIES = 16  # of files with one build ID
 _IDENTITY_BYTES, _SEGMENT_BYTES = 500, 350
 _LONGER = 5
@@ -72,8 +79,9 @@ class MapsEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Identity:
-    build_id: str  # with prefix, "" where the file is too large to be hashed
+    build_id: str  # as in schemas/icestream/v1/common.proto
     elf: ElfIdentity
+    code: str = ""  # a hash; "" of the vDSO
     device: int = 0  # 0, as the inode, where the identity comes from another copy of the file
     inode: int = 0
     owner: int = ROOT  # as owner_of returns it
@@ -98,6 +106,13 @@ class _Known(NamedTuple):
     @property
     def bytes(self) -> int:
         return _IDENTITY_BYTES + (len(self.identity.elf.segments) * _SEGMENT_BYTES if self.identity is not None else 0)
+
+
+class _First(NamedTuple):
+    """The file with a build ID that was seen first: root's, if one is."""
+
+    code: str
+    owner: int
 
 
 class _Noted(NamedTuple):
@@ -148,6 +163,7 @@ class FileCache:
         self._noted: ByteCache[str, _Noted] = ByteCache(  # by the key of each file
             MAX_NOTED_BYTES, lambda key, noted: len(key) + len(noted.entry.path)
         )
+        self._first: ByteCache[str, _First] = ByteCache(MAX_CODE_BYTES, lambda build_id, _: len(build_id))
         self._held = HeldFiles()
         self._patience = _Patience(give_up_s)
         self._more_patience = _Patience(_LONGER * give_up_s, beside=self._patience)
@@ -206,7 +222,7 @@ class FileCache:
         if held is not None:
             return held
         noted = self._noted.get(key)  # without our lock: whoever has it may wait for the thread that runs this
-        return None if noted is None else _hold_patiently(self._more_patience, noted.entry, key)
+        return None if noted is None else self._hold_patiently(self._more_patience, noted.entry, key)
 
     def patiently(self, key: str, work: Callable[[], T], longer: bool = False) -> T:
         """Returns what `work` returns, which opens the file with that key and reads it. Raises TimeoutError if its file
@@ -244,7 +260,7 @@ class FileCache:
         return (0, key) if noted is None else (noted.entry.pid, noted.entry.path)
 
     def _hold(self, entry: MapsEntry, key: str) -> None:
-        descriptor = _hold_patiently(self._patience, entry, key)
+        descriptor = self._hold_patiently(self._patience, entry, key)
         if descriptor is not None:
             self._held.keep(key, descriptor, entry.pid)
 
@@ -269,15 +285,39 @@ class FileCache:
         return identity
 
     def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
-        held, key, identity = self._patience.run(
-            entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
-        )
-        self._known.put(key, _Known(identity))
+        held, identity = self._opened(self._patience, entry, reported)
         if identity is not None and identity.build_id and not self._held.touch(identity.key, entry.pid):
             self._held.keep(identity.key, held, entry.pid)
         else:
             os.close(held)
         return identity
+
+    def _hold_patiently(self, patience: Patience, entry: MapsEntry, key: str) -> int | None:
+        """Holds the file of an entry; None if it is not the one with that key, or its file system does not answer."""
+        with suppress(OSError):
+            held, identity = self._opened(patience, entry)
+            if identity is not None and identity.key == key:
+                return held
+            os.close(held)
+        return None
+
+    def _opened(self, patience: Patience, entry: MapsEntry, reported: bytes = b"") -> tuple[int, Identity | None]:
+        """Returns a descriptor that holds the file, and what it is."""
+        held, key, identity = patience.run(
+            entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
+        )
+        self._known.put(key, _Known(identity))
+        return held, self._tell_apart(identity) if identity is not None else None
+
+    def _tell_apart(self, identity: Identity) -> Identity:
+        """What a file is known by, if another one with its build ID may have other code."""
+        first = self._first.get(identity.build_id)
+        if first is None or (identity.owner == ROOT != first.owner):
+            first = _First(identity.code, identity.owner)
+            self._first.put(identity.build_id, first)
+        if identity.code == first.code:
+            return identity
+        return dataclasses.replace(identity, build_id=with_code(identity.build_id, identity.code))
 
     def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, tuple[int, ...], Identity | None]:
         """Returns a descriptor that holds the file. Changes nothing here: it runs on another thread, and may end when
@@ -329,37 +369,12 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
 
 
-def _hold_patiently(patience: Patience, entry: MapsEntry, key: str) -> int | None:
-    """Holds the file of an entry; None if it is not the one with that key, or its file system does not answer."""
-    with suppress(OSError):
-        return patience.run(entry.pid, entry.path, lambda: _hold_identified(entry, key), _close)
-    return None
-
-
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def _hold_identified(entry: MapsEntry, key: str) -> int | None:
-    try:
-        descriptor = open_entry(entry)
-    except OSError:
-        return None
-    try:
-        identity = _read(descriptor, os.fstat(descriptor))
-        return hold(descriptor) if identity is not None and identity.key == key else None
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
 def _read(descriptor: int, status: os.stat_result) -> Identity | None:
     try:
         file = elf_identity.read_file(descriptor)
-        build_id = file.build_id or elf_identity.file_hash(descriptor)
-        return Identity(build_id, file, status.st_dev, status.st_ino, owner_of(status))
+        code = elf_identity.code_hash(file_reader(descriptor), file)
+        build_id = file.build_id or with_code(elf_identity.file_hash(descriptor), code)
+        return Identity(build_id, file, code, status.st_dev, status.st_ino, owner_of(status))
     except ElfError:
         return None
 

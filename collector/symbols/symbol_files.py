@@ -13,21 +13,27 @@ from typing import NamedTuple
 
 from collector.elf import identity
 from collector.elf.error import ElfError
+from collector.elf.reader import file_reader
 from collector.processes import memory
 from collector.processes.file_owner import ROOT, file_key, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.processes.process import exists, folder_of, in_own_user_namespace, user_of
 from collector.processes.regular_file import Accept, open_regular
 from collector.symbols.debug_files import by_build_id, by_link, opened
+from icestream.build_ids import without_code
 from icestream.byte_cache import ByteCache
 
 MAX_BYTES = 16 << 20
 """About 23,000 files with usual paths. A path may have 4 kB."""
+MAX_HASHED_BYTES = 1 << 20
 MAX_ENTRIES = 4
 MAX_USERS = 8
 _ENTRY_BYTES = 350
 """About what an entry takes beside its path."""
 _USER_BYTES = 40
+
+_SEVERAL = "several"
+"""In place of a build ID: files with one hash of head, tail and length whose code differs."""
 
 Held = Callable[[str], int | None]
 """Returns a descriptor of the file with a key (file_key) that is held open, for the caller to close; None if there is
@@ -52,10 +58,14 @@ class SymbolFiles:
         self._held = held
         self._lock = threading.Lock()
         self._seen: ByteCache[str, _Seen] = ByteCache(MAX_BYTES, _size)
+        self._hashed: ByteCache[str, str] = ByteCache(MAX_HASHED_BYTES, lambda hashed, known: len(hashed) + len(known))
 
     def note(self, build_id: str, owner: int, entry: MapsEntry) -> None:
         """A process has a file with that build ID and of that owner mapped."""
         with self._lock:
+            hashed, code = without_code(build_id)
+            if code and hashed.startswith(identity.HASHED):  # OpenTelemetry's profiler sends the hash alone
+                self._hashed.put(hashed, build_id if self._hashed.get(hashed) in (None, build_id) else _SEVERAL)
             seen = self._seen.get(build_id) or _Seen(owner)
             if owner != seen.owner and (owner == ROOT or not _in_use(seen)):
                 seen = seen._replace(owner=owner, entries=())
@@ -70,23 +80,30 @@ class SymbolFiles:
 
     def owner(self, build_id: str) -> int | None:
         """Returns whose files are asked for names; None if no process was seen with one."""
-        seen = self._seen.get(build_id)
+        seen = self._find(build_id)
         return None if seen is None else seen.owner
 
     def entries(self, build_id: str) -> list[MapsEntry]:
         """Returns the entries of a build ID, the latest first: its process is the most likely to be still alive."""
-        seen = self._seen.get(build_id)
+        seen = self._find(build_id)
         return [] if seen is None else list(reversed(seen.entries))
 
     def users(self, build_id: str) -> tuple[int, ...]:
         """Returns the users of the processes that had it mapped; none where they ended at once."""
-        seen = self._seen.get(build_id)
+        seen = self._find(build_id)
         return () if seen is None else seen.users
 
     def open_held(self, build_id: str) -> int | None:
         """Returns a descriptor of the file if it is held open, for the caller to close; None if it is not."""
         owner = self.owner(build_id)
-        return self._held(file_key(build_id, ROOT if owner is None else owner))
+        return self._held(file_key(self._whole(build_id), ROOT if owner is None else owner))
+
+    def _find(self, build_id: str) -> _Seen | None:
+        return self._seen.get(self._whole(build_id))
+
+    def _whole(self, build_id: str) -> str:
+        """Adds the code to a hash without it."""
+        return self._hashed.get(build_id) or build_id
 
 
 def _in_use(seen: _Seen) -> bool:
@@ -120,7 +137,10 @@ def open_by_build_id(
     roots = list(dict.fromkeys(["/", *(f"{folder_of(entry.pid)}/root" for entry in mounted)]))
     for descriptor in by_build_id(build_id, roots, accept):
         yield from _checked(descriptor, build_id, accept)
-    paths = dict.fromkeys([entry.path for entry in entries] + [path])
+    own, code = without_code(build_id)
+    # The debug files that belong to a build ID are of the code that it was made for.
+    linked = not code or own.startswith(identity.HASHED)
+    paths = dict.fromkeys([entry.path for entry in entries] + [path]) if linked else ()
     for descriptor in _files(entries, path, more, roots, accept):
         for checked in _checked(descriptor, build_id, accept):
             for debug in (debug for path in paths for debug in by_link(checked, path, roots, accept)):
@@ -132,10 +152,12 @@ def open_by_build_id(
 
 
 def has_build_id(descriptor: int, build_id: str) -> bool:
-    """Whether an open file has that build ID, or that hash if it has none."""
+    """Whether an open file has that build ID, or that hash if it has none, and the code that the build ID may say."""
+    wanted, code = without_code(build_id)
     try:
-        own = identity.read_file(descriptor).build_id
-        return (own or identity.file_hash(descriptor)) == build_id
+        own = identity.read_file(descriptor)
+        known = (own.build_id or identity.file_hash(descriptor)) == wanted
+        return known and (not code or identity.code_hash(file_reader(descriptor), own) == code)
     except (ElfError, OSError):
         return False
 

@@ -235,6 +235,16 @@ def test_more_linkage_tables_than_linkers_write_are_not_read() -> None:
     assert MB < file.bytes < 20 * MB
 
 
+def test_of_code_a_few_mb_are_hashed_wherever_segments_say_that_it_lies() -> None:
+    size = 1 << 40
+    loads = [segment(LOAD, 0, size)] * 40 + [segment(LOAD, MB, 4096)] * 40 + [segment(LOAD, 1 << 63, 1 << 62)] * 40
+    file = Sparse(4 << 30, {0: header(len(loads)) + b"".join(loads)})
+    elf = identity.read(file.read)
+    file.bytes = 0
+    assert peak_mb(lambda: identity.code_hash(file.read, elf)) < MOST_MB
+    assert file.bytes <= identity.MAX_CODE_BYTES
+
+
 def test_what_is_remembered_of_files_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has as many segments as are read."""
     for name in ("MAX_KNOWN_BYTES", "MAX_REPORTED_BYTES", "MAX_NOTED_BYTES"):

@@ -74,6 +74,30 @@ def test_file_offsets_become_the_addresses_that_the_linker_gave(tmp_path: Path) 
     assert found.vaddr(1 << 40) is None
 
 
+@pytest.mark.parametrize("size", [1000, 10 << 20])
+def test_the_hash_of_code_is_that_of_all_small_and_of_parts_of_large_code(size: int) -> None:
+    code = bytearray(random.Random(size).randbytes(size))
+    start = 64 + 56
+    header = b"\x7fELF\x02\x01" + bytes(10) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, start + size, start + size, 4096)
+
+    def hashed(header: bytes = header) -> str:
+        data = header + segment + code
+        return identity.code_hash(lambda offset, size: data[offset : offset + size], identity.read_bytes(data))
+
+    before = hashed()
+    assert hashed(header[:40] + b"\x07" + header[41:]) == before  # where section headers are, which `strip` changes
+    changed = 0
+    for at in range(0, size, size // 100):
+        code[at] ^= 1
+        changed += hashed() != before
+        code[at] ^= 1
+    assert changed == 100 if size < identity.MAX_CODE_BYTES else changed > 100 * identity.MAX_CODE_BYTES // size // 2
+    code[0] ^= 1
+    code[-1] ^= 1
+    assert hashed() != before
+
+
 def test_a_go_build_id_counts_where_there_is_no_gnu_one() -> None:
     def note(name: bytes, kind: int, description: bytes) -> bytes:
         return struct.pack("<III", len(name), len(description), kind) + name + description
