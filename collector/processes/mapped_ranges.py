@@ -2,21 +2,26 @@
 
 import os
 import re
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
+from collector.elf.headers import Segment
 from collector.processes import memory
+from collector.processes.copied_text import Line, Neighbours
 from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import UPROBES, VDSO, FileCache, Identity, MappedFile, MapsEntry
 from collector.processes.process import effective_user_of, folder_of
 from collector.processes.process_events import Mapped
+from collector.processes.range_limit import MAX_RANGES, Range, limited
 from icestream.v1.common_pb2 import Mapping
 
-MAX_RANGES = 16_384  # of one process
 MAX_PARTS = 8192
+_MAX_LOOKS = 8  # for copies of code, of one process in a second
 _MASK = (1 << 64) - 1
 _PAGE = 4096
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *([^\n]*)$", re.MULTILINE)
@@ -62,12 +67,20 @@ class _FilePart(NamedTuple):
     size: int  # to the end of the segment
 
 
+class _Found(NamedTuple):
+    mapped_range: MappedRange
+    identity: Identity | None = None  # of its file
+    segment: Segment | None = None
+
+
 class MappedRangeReader:
     """Reads mapped ranges. It remembers parts of files, so that the next range of the same part is cheap."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
         self._parts: dict[_PartKey, _FilePart] = {}
+        self._copies_looked_for: Counter[int] = Counter()  # by process, since
+        self._since = 0.0  # time.monotonic
 
     def read(self, pid: int, before: Iterable[MappedRange] = ()) -> list[MappedRange]:
         """Returns what the process has mapped now; [] if it has no memory of its own, or none any more.
@@ -77,18 +90,21 @@ class MappedRangeReader:
         known = {
             mapped_range.entry: mapped_range for mapped_range in before if mapped_range.entry and mapped_range.file_key
         }
-        lines = _LINE.findall(memory.patiently(pid, partial(_read_maps, pid)))[:MAX_RANGES]
+        maps = memory.patiently(pid, partial(_read_maps, pid))
+        neighbours: Neighbours | None = None
         ranges: list[MappedRange] = []
-        for start, end, offset, major, minor, inode, name in lines:
-            path = name.decode("utf-8", "replace").replace("\\012", "\n")
-            device = os.makedev(int(major, 16), int(minor, 16))
-            entry = _entry(pid, int(start, 16), int(end, 16), path, device, int(inode))
-            ranges.append(known.get(entry) or self._range(entry, int(offset, 16))[0])
+        for line in limited(_LINE.findall(maps), _described, _joined_lines, MAX_RANGES):
+            entry = _entry_of(pid, line)
+            mapped_range = known.get(entry) or self._range(entry, int(line[2], 16), lambda: ranges).mapped_range
+            if mapped_range.anonymous:
+                neighbours = neighbours or Neighbours(maps)
+                mapped_range = self._copy(mapped_range, pid, neighbours) or mapped_range
+            ranges.append(mapped_range)
         return ranges
 
-    def mapped(self, pid: int, event: Mapped) -> MappedRange:
-        """Returns the range of an event. A loader first maps the whole file, then puts data over parts of it; such a
-        range ends with the segment that holds code."""
+    def mapped(self, pid: int, event: Mapped, before: Callable[[], Sequence[MappedRange]] = tuple) -> MappedRange:
+        """Returns the range of an event, of a process that had the ranges `before`. A loader first maps the whole file,
+        then puts data over parts of it; such a range ends with the segment that holds code."""
         start, offset = event.start, event.offset
         key = _PartKey(_ANYBODY, event.build_id, event.path, offset, event.end - start)
         part, user = self._parts.get(key), None
@@ -101,11 +117,14 @@ class MappedRangeReader:
             bias = part.vaddr - start & _MASK
             return MappedRange(start, start + part.size, bias, part.file, part.identity.key, False, entry)
         entry = _entry(pid, start, event.end, event.path, event.device, event.inode)
-        mapped_range, identity = self._range(entry, offset, event.build_id, user)
-        if identity is None or not mapped_range.file_key:
+        mapped_range, identity, segment = self._range(entry, offset, before, event.build_id, user)
+        if mapped_range.anonymous and _takes_code(mapped_range, before()):
+            return self._find_copy(mapped_range, pid) or mapped_range
+        if identity is None or segment is None or not mapped_range.file_key:
             return mapped_range
-        mapped_range = mapped_range._replace(end=_segment_end(identity, entry, offset))
-        if event.build_id and identity.inode and (identity.owner == ROOT or user is not None):
+        mapped_range = mapped_range._replace(end=_segment_end(segment, entry, offset))
+        one = len(identity.elf.segments_at(offset)) == 1  # else the next range may be of another segment
+        if event.build_id and one and identity.inode and (identity.owner == ROOT or user is not None):
             if len(self._parts) >= MAX_PARTS:
                 self._parts.clear()
             vaddr = start + mapped_range.bias & _MASK
@@ -115,40 +134,110 @@ class MappedRangeReader:
         return mapped_range
 
     def _range(
-        self, entry: MapsEntry, offset: int, reported: bytes = b"", user: int | None = None
-    ) -> tuple[MappedRange, Identity | None]:
-        """Returns the range, and the identity of its file if it has one."""
+        self,
+        entry: MapsEntry,
+        offset: int,
+        before: Callable[[], Iterable[MappedRange]],
+        reported: bytes = b"",
+        user: int | None = None,
+    ) -> _Found:
         path, start, end = entry.path, entry.start, entry.end
         if path == VDSO:
             identity = self._files.vdso()
             if identity is None:
-                return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), "", False, None), None
+                return _Found(MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), "", False, None))
             bias = (identity.elf.vaddr(0) or 0) - start & _MASK
             file = MappedFile(Mapping.FILE, identity.build_id, path)
-            return MappedRange(start, end, bias, file, identity.key, False, None), None
+            return _Found(MappedRange(start, end, bias, file, identity.key, False, None))
         if not path.startswith("/") or path == "//anon":
             file = MappedFile(Mapping.UNKNOWN, "", path) if path.startswith("[") else _ANONYMOUS
-            return MappedRange(start, end, 0, file, "", path not in _NOT_COMPILED, None), None
+            return _Found(MappedRange(start, end, 0, file, "", path not in _NOT_COMPILED, None))
         file = MappedFile(Mapping.UNKNOWN, "", path)
         unknown = MappedRange(start, end, offset - start & _MASK, file, "", False, entry)
         try:
             files = self._files
             identity = files.identify_reported(entry, reported, offset, user) if reported else files.identify(entry)
         except OSError:
-            return unknown, None
+            return _Found(unknown)
         if identity is None:  # no ELF file: code that something generated into a file
-            return unknown._replace(anonymous=True), None
-        vaddr = identity.elf.vaddr(offset)
-        if vaddr is None:
-            return unknown, None
-        file = MappedFile(Mapping.FILE, identity.build_id, path)
-        return MappedRange(start, end, vaddr - start & _MASK, file, identity.key, False, entry), identity
+            return _Found(unknown._replace(anonymous=True))
+        segment = _segment(identity, entry, offset, before)
+        if segment is None:
+            return _Found(unknown)
+        return _Found(_of_file(identity, _bias(segment, entry, offset), entry), identity, segment)
+
+    def _find_copy(self, mapped_range: MappedRange, pid: int) -> MappedRange | None:
+        """Reads what the process has mapped, but not often: a process may map over its code again and again."""
+        if (now := time.monotonic()) > self._since + 1:
+            self._copies_looked_for, self._since = Counter(), now
+        self._copies_looked_for[pid] += 1
+        if self._copies_looked_for[pid] > _MAX_LOOKS:
+            return None
+        try:
+            neighbours = Neighbours(memory.patiently(pid, partial(_read_maps, pid)))
+        except OSError:
+            return None
+        return self._copy(mapped_range, pid, neighbours)
+
+    def _copy(self, mapped_range: MappedRange, pid: int, neighbours: Neighbours) -> MappedRange | None:
+        """The range as one of a file whose code it may be a copy of; None if there is no such file."""
+        start, end = mapped_range.start, mapped_range.end
+        try:
+            copy = neighbours.copy_at(start, end, lambda line: self._files.identify(_entry_of(pid, line)))
+        except OSError:
+            return None
+        if copy is None:
+            return None
+        return _of_file(copy.identity, copy.bias, _entry_of(pid, copy.line)._replace(start=start, end=end))
+
+
+def _of_file(identity: Identity, bias: int, entry: MapsEntry) -> MappedRange:
+    file = MappedFile(Mapping.FILE, identity.build_id, entry.path)
+    return MappedRange(entry.start, entry.end, bias, file, identity.key, False, entry)
+
+
+def _takes_code(new: MappedRange, ranges: Sequence[MappedRange]) -> bool:
+    """Whether a range takes the place of code of a file."""
+    first, last = bisect_right(ranges, new.start, key=_end), bisect_left(ranges, new.end, key=_start)
+    return any(old.file_key for old in ranges[first:last])
+
+
+def _segment(
+    identity: Identity, entry: MapsEntry, offset: int, before: Callable[[], Iterable[MappedRange]]
+) -> Segment | None:
+    """The segment that a mapping is of. Of several ones in the same page it is the one whose address fits: to those
+    that the file must have, or to other mappings of the file; else, by address, the first one of that length."""
+    segments = identity.elf.segments_at(offset)
+    if len(segments) < 2:
+        return segments[0] if segments else None
+    biases = {0} if identity.elf.fixed else {each.bias for each in before() if each.file_key == identity.key}
+    fitting = [segment for segment in segments if _bias(segment, entry, offset) in biases]
+    same = [segment for segment in segments if _segment_end(segment, entry._replace(end=_MASK), offset) == entry.end]
+    return (fitting or same or segments)[0]
+
+
+def _bias(segment: Segment, entry: MapsEntry, offset: int) -> int:
+    return segment.vaddr + offset - segment.offset - entry.start & _MASK
+
+
+def _segment_end(segment: Segment, entry: MapsEntry, offset: int) -> int:
+    if not segment.executable:
+        return entry.end
+    return min(entry.end, entry.start + (segment.offset + segment.size - offset + _PAGE - 1 & -_PAGE))
 
 
 def _read_maps(pid: int) -> bytes:
     memory.take_lock(pid)  # who cannot have it cannot open the files that are mapped either
     with open(f"{folder_of(pid)}/maps", "rb") as maps:
         return maps.read()
+
+
+def _described(line: Line) -> Range:
+    return Range(int(line[0], 16), int(line[1], 16), line[6], not line[6].startswith(b"/"))
+
+
+def _joined_lines(first: Line, last: Line) -> Line:
+    return (first[0], last[1], *first[2:])
 
 
 def put(ranges: list[MappedRange], mapped_range: MappedRange, replaced: list[MappedRange] | None = None) -> bool:
@@ -176,8 +265,17 @@ def put(ranges: list[MappedRange], mapped_range: MappedRange, replaced: list[Map
         first -= 1
         pieces = [ranges[first]._replace(end=mapped_range.end)]
     ranges[first:last] = pieces
-    del ranges[MAX_RANGES:]
+    if len(ranges) > MAX_RANGES:
+        ranges[:] = limited(ranges, _described_range, _joined, MAX_RANGES * 7 // 8)
     return True
+
+
+def _described_range(each: MappedRange) -> Range:
+    return Range(each.start, each.end, each.file.file, each.anonymous and each.entry is None)
+
+
+def _joined(first: MappedRange, last: MappedRange) -> MappedRange:
+    return first._replace(end=last.end)
 
 
 def _replaced(ranges: list[MappedRange], new: MappedRange) -> Iterator[MappedRange]:
@@ -198,13 +296,11 @@ def _continues(old: MappedRange, new: MappedRange) -> bool:
     return old.end == new.start and old.entry is None and old.file == new.file
 
 
+def _entry_of(pid: int, line: Line) -> MapsEntry:
+    start, end, _, major, minor, inode, name = line
+    path = name.decode("utf-8", "replace").replace("\\012", "\n")
+    return _entry(pid, int(start, 16), int(end, 16), path, os.makedev(int(major, 16), int(minor, 16)), int(inode))
+
+
 def _entry(pid: int, start: int, end: int, path: str, device: int, inode: int) -> MapsEntry:
     return MapsEntry(pid, start, end, device, inode, path.removesuffix(_DELETED), path.endswith(_DELETED))
-
-
-def _segment_end(identity: Identity, entry: MapsEntry, offset: int) -> int:
-    for segment in identity.elf.segments:
-        if segment.executable and segment.offset & -_PAGE <= offset < segment.offset + segment.size:
-            size = segment.offset + segment.size - offset + _PAGE - 1 & -_PAGE
-            return min(entry.end, entry.start + size)
-    return entry.end

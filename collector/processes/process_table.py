@@ -151,7 +151,8 @@ class ProcessTable:
             self._notify_event(pid, event)
             if isinstance(event, Mapped):
                 if known is not None and known.history.known:
-                    learned |= known.history.put(self._reader.mapped(pid, event), event.time_monotonic_ns)
+                    mapped_range = self._reader.mapped(pid, event, known.history.current)
+                    learned |= known.history.put(mapped_range, event.time_monotonic_ns)
                 continue
             if isinstance(event, Exited):
                 learned = False

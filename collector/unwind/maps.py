@@ -20,9 +20,6 @@ NOT_LOADED = 0xFFFFFFFF
 """`first` of a chunk whose rows user space is asked for."""
 
 MAX_MAPPINGS = 1 << 16
-MAX_MAPPINGS_OF_PROCESS = 1 << 12
-"""The program could find one among 2^14; fewer, so that no process fills the map."""
-
 MAX_CHUNKS = 1 << 16
 MAX_RULES = 1 << 16
 ROWS_PER_PAGE = 1024

@@ -33,7 +33,6 @@ from collector.unwind.mapping_row import Place, mapping_row
 from collector.unwind.maps import (
     MAPPING,
     MAX_MAPPINGS,
-    MAX_MAPPINGS_OF_PROCESS,
     UNKNOWN_CODE,
     UNREQUESTED_CODE,
     UnwindMaps,
@@ -86,7 +85,7 @@ class Unwinding:
     def changed(self, process: Process, ranges: list[MappedRange], python: Runtime | None = None) -> None:
         """Sets the executable mappings of a process, sorted, and its Python runtime."""
         with self._lock:
-            self._install(process, ranges[:MAX_MAPPINGS_OF_PROCESS], python)
+            self._install(process, ranges, python)
 
     def lacks(self, pid: int, monotonic_ns: int) -> bool:
         """Whether a process that a walk did not find at that time should be set: not if that was done since, nor if

@@ -12,16 +12,11 @@ from collector.bpf.program import Image, ProfileProgram
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import read_process
+from collector.processes.range_limit import MAX_RANGES
 from collector.unwind import attempts
 from collector.unwind import unwinding as unwinding_module
 from collector.unwind.cache import TableCache
-from collector.unwind.maps import (
-    MAX_CHUNKS,
-    MAX_MAPPINGS,
-    MAX_MAPPINGS_OF_PROCESS,
-    UNKNOWN_CODE,
-    UNREQUESTED_CODE,
-)
+from collector.unwind.maps import MAX_CHUNKS, MAX_MAPPINGS, UNKNOWN_CODE, UNREQUESTED_CODE
 from collector.unwind.rules import MAX_RULES_OF_FILE
 from collector.unwind.table import RULE, UnwindTable
 from collector.unwind.unwinding import Unwinding
@@ -180,8 +175,8 @@ def test_a_table_that_comes_twice_takes_its_room_once(unwinding: Unwinding, star
 def test_a_process_without_room_is_not_tried_at_every_request(
     unwinding: Unwinding, start: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = [""] * MAX_MAPPINGS_OF_PROCESS
-    full = [start(ATTACKER) for _ in range(MAX_MAPPINGS // MAX_MAPPINGS_OF_PROCESS)]
+    many = [""] * MAX_RANGES
+    full = [start(ATTACKER) for _ in range(MAX_MAPPINGS // MAX_RANGES)]
     for pid in full:
         _maps(unwinding, pid, *many)
     victim = start(VICTIM)
