@@ -33,10 +33,10 @@ class UnnamedFunctions(NamedTuple):
         return int(self.start[row])
 
 
-def with_unnamed(symcache: bytes, functions: UnnamedFunctions) -> bytes:
+def with_unnamed(symcache: bytes | bytearray, functions: UnnamedFunctions) -> bytes:
     """Returns the symbol file of a SymCache and of functions without a name."""
     if not len(functions.start):
-        return symcache
+        return bytes(symcache)
     gap = bytes(-len(symcache) % _COLUMN.itemsize)
     columns = (column.astype(_COLUMN).tobytes() for column in functions)
     return b"".join((symcache, gap, *columns, _FOOTER.pack(len(functions.start), _MAGIC)))

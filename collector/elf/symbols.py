@@ -19,6 +19,7 @@ _SYMBOL_32 = np.dtype(
     [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]
 )
 _FUNCTION, _IFUNC = 2, 10
+_UNDERSCORE = ord("_")
 _PART_BYTES, _PART_ROWS = 1 << 20, 1 << 15
 
 
@@ -70,11 +71,20 @@ def defined(read: Read, sections: Sequence[Section], kind: int, name: bytes, mos
     return None
 
 
-def name(names: bytes, offset: int) -> str:
-    """Returns a symbol's name without its version, as in memcpy@@GLIBC_2.14; "" if it has none."""
-    end = names.find(b"\0", offset, offset + MAX_NAME_BYTES)
-    text = names[offset:end] if end > offset else b""
-    return text.partition(b"@")[0].decode("utf-8", "replace")
+def measure(names: bytes, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bytes (int64) of the names at some offsets, without their versions, as in memcpy@@GLIBC_2.14, and how
+    many underscores each begins with. What has no end within MAX_NAME_BYTES has no bytes."""
+    length, underscores = np.zeros(len(offset), np.int64), np.zeros(len(offset), np.int64)
+    for part in range(0, len(offset), _PART_ROWS):
+        for row, at in enumerate(offset[part : part + _PART_ROWS].tolist(), part):
+            end = names.find(b"\0", at, at + MAX_NAME_BYTES)
+            if end > at:
+                version = names.find(b"@", at, end)
+                length[row] = (version if version >= 0 else end) - at
+                if names[at] == _UNDERSCORE:
+                    name = names[at : at + length[row]]
+                    underscores[row] = len(name) - len(name.lstrip(b"_"))
+    return length, underscores
 
 
 def _section(sections: Sequence[Section], kind: int) -> Section | None:

@@ -4,8 +4,11 @@ The text is a Breakpad symbol file (docs/symbol_files.md in Breakpad): its FUNC 
 between two functions has no name instead of the name of the function before it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 _HEADER = b"MODULE Linux x86_64 000000000000000000000000000000000 names\n"
 _BLANK = dict.fromkeys(range(32), " ")
@@ -17,35 +20,32 @@ class Range(NamedTuple):
     name: str
 
 
-def disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yields ranges by start, cut where they overlap: an address belongs to the innermost range around it.
+@dataclass(frozen=True)
+class CodeRanges:
+    """n ranges that do not overlap, ascending. A file may have millions."""
 
-    `ranges` are sorted by start; of those with the same start, the last one is innermost.
-    """
-    around: list[Range] = []
-    at = 0
-    for code_range in ranges:
-        while around and around[-1].end <= code_range.start:
-            last = around.pop()
-            if at < last.end:
-                yield Range(at, last.end, last.name)
-                at = last.end
-        if around and at < code_range.start:
-            yield Range(at, code_range.start, around[-1].name)
-        at = max(at, code_range.start)
-        if code_range.end > code_range.start:
-            around.append(code_range)
-    while around:
-        last = around.pop()
-        if at < last.end:
-            yield Range(at, last.end, last.name)
-            at = last.end
+    start: np.ndarray  # uint64 (n,)
+    end: np.ndarray  # uint64 (n,)
+    function: np.ndarray  # int64 (n,): row of the function in the other columns
+    offset: np.ndarray  # int64: of its name in `names`
+    length: np.ndarray  # int64: bytes of the name
+    names: bytes
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __iter__(self) -> Iterator[Range]:
+        for row, (start, end) in enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)):
+            yield Range(start, end, self.name(int(self.function[row])))
+
+    def name(self, function: int) -> str:
+        at = int(self.offset[function])
+        return self.names[at : at + int(self.length[function])].decode("utf-8", "replace").translate(_BLANK)
 
 
-def breakpad(ranges: Sequence[Range], base: int = 0) -> bytes:
-    """Returns the text, with addresses that count from `base`; leaves out ranges below it."""
+def breakpad(ranges: Sequence[Range]) -> bytes:
+    """Returns the text."""
     return _HEADER + b"".join(
-        b"FUNC %x %x 0 %s\n" % (start - base, end - start, name.translate(_BLANK).encode("utf-8", "replace"))
+        b"FUNC %x %x 0 %s\n" % (start, end - start, name.translate(_BLANK).encode("utf-8", "replace"))
         for start, end, name in ranges
-        if start >= base
     )

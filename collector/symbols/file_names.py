@@ -10,7 +10,6 @@ from collector.elf import identity
 from collector.elf.reader import bytes_reader, file_reader
 from collector.elf.sections import DYNSYM, SYMTAB, find, read_sections
 from collector.elf.symbols import has_functions
-from collector.symbols.code_ranges import breakpad
 from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
 from collector.symbols.go.lines import go_symcache, has_go_table
@@ -18,6 +17,7 @@ from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
 from collector.symbols.names_jobs import BuiltSymCache, NamesError
 from collector.symbols.symcache_ends import with_ends
+from collector.symbols.symcache_functions import of_functions
 from collector.symbols.symcache_layout import read_layout
 from collector.symbols.symcache_names import with_best_names
 from icestream.unnamed_functions import with_unnamed
@@ -55,11 +55,12 @@ def make(descriptor: int, version: int) -> BuiltSymCache:
     if version == DEBUG_INFO:
         symcache = with_ends(_debug_information(descriptor), symbols, load_address)
         return BuiltSymCache(version, load_address, with_best_names(symcache, symbols, load_address))
-    unnamed = unnamed_functions(symbols, sources[0], load_address)
-    if not symbols and not len(unnamed.start):
+    unnamed = unnamed_functions((symbols.start, symbols.end), sources[0], load_address)
+    if not len(symbols) and not len(unnamed.start):
         raise NamesError("the file names no function: it is stripped")
-    named = from_text(breakpad(symbols, load_address), version if symbols else STARTS, load_address)
-    return named._replace(symcache=with_unnamed(bytes(named.symcache), unnamed))
+    version, named = version if len(symbols) else STARTS, of_functions(symbols, load_address)
+    del symbols  # hundreds of MB, in a file with millions of functions
+    return BuiltSymCache(version, load_address, with_unnamed(named, unnamed))
 
 
 def from_text(text: bytes, version: int, load_address: int = 0) -> BuiltSymCache:

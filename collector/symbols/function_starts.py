@@ -3,13 +3,10 @@
 The linkage tables (.plt) have call frame information as one function each.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from collector.elf.error import ElfError
 from collector.elf.reader import MAX_OFFSET, Read
-from collector.symbols.code_ranges import Range
 from collector.unwind import cfi_records, code_file, eh_frame
 from collector.unwind.cfi_records import Fdes
 from collector.unwind.code_file import CodeFile
@@ -20,10 +17,10 @@ MAX_BYTES = 64 << 20
 """Of call frame information that is read: about a million functions."""
 
 
-def unnamed_functions(named: Sequence[Range], source: Read, load_address: int) -> UnnamedFunctions:
+def unnamed_functions(named: tuple[np.ndarray, np.ndarray], source: Read, load_address: int) -> UnnamedFunctions:
     """Returns the functions of a file of which some code has no name, counted from `load_address`.
 
-    `named`: the ranges of functions with names, which do not overlap, by start. Raises OSError.
+    `named`: where functions with names begin and end (uint64), which do not overlap, by start. Raises OSError.
     """
     if load_address >= MAX_OFFSET:  # a kernel
         return UnnamedFunctions(np.empty(0, np.uint32), np.empty(0, np.uint32))
@@ -64,12 +61,11 @@ def _records(file: CodeFile) -> Fdes:
     return cfi_records.read(section)
 
 
-def _covered(named: Sequence[Range], addresses: np.ndarray) -> np.ndarray:
+def _covered(named: tuple[np.ndarray, np.ndarray], addresses: np.ndarray) -> np.ndarray:
     """Returns how many bytes below each address have names: int64."""
-    if not named:
+    if not len(named[0]):
         return np.zeros(len(addresses), np.int64)
-    bounds = np.array([(each.start, each.end) for each in named], np.uint64)
-    start, end = np.minimum(bounds, np.uint64(MAX_OFFSET)).astype(np.int64).T
+    start, end = (np.minimum(bound, np.uint64(MAX_OFFSET)).astype(np.int64) for bound in named)
     below = np.concatenate(([0], np.cumsum(end - start)))
     row = np.searchsorted(start, addresses, side="right")
     last = np.maximum(row - 1, 0)

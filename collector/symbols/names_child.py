@@ -6,7 +6,6 @@ import sys
 from collector.elf import identity
 from collector.elf.reader import bytes_reader
 from collector.guest.confined_jobs import MAX_MESSAGE_BYTES, Limits, serve
-from collector.symbols.code_ranges import breakpad
 from collector.symbols.file_names import best, from_text, make
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import SYMBOL_TABLE
@@ -21,6 +20,7 @@ from collector.symbols.names_jobs import (
     BuiltSymCache,
     NamesError,
 )
+from collector.symbols.symcache_functions import of_functions
 
 MEMORY_BYTES = 1 << 30  # without the mapped files
 JOB_CPU_SECONDS = 60
@@ -55,7 +55,8 @@ def _make(wanted: bytes, argument: bytes, source: int) -> BuiltSymCache:
     if wanted == TEXT:
         return from_text(data, *KIND.unpack(argument))
     load_address = identity.read_bytes(data).load_address
-    return from_text(breakpad(functions(bytes_reader(data)), load_address), SYMBOL_TABLE, load_address)
+    symcache = of_functions(functions(bytes_reader(data)), load_address)
+    return BuiltSymCache(SYMBOL_TABLE, load_address, bytes(symcache))
 
 
 def _write(names: BuiltSymCache, target: int) -> bytes:

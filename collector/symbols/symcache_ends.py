@@ -5,11 +5,10 @@ assembly) reaches up to the next one, over the PLT for example, and the last one
 """
 
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 
-from collector.symbols.code_ranges import Range
+from collector.symbols.code_ranges import CodeRanges
 from collector.symbols.symcache_layout import FUNCTION, LOCATION, LOCATIONS_COUNT_AT, NONE, aligned, read_layout
 from icestream import address_ranges
 
@@ -17,11 +16,11 @@ _COUNTS = struct.Struct("<2I")
 _NOWHERE = np.array((NONE,) * 4, LOCATION)
 
 
-def with_ends(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
+def with_ends(symcache: bytes, symbols: CodeRanges, base: int) -> bytes:
     """Returns the SymCache with an end behind every symbol. `symbols`: the ranges of the symbol table, sorted, in ELF
     virtual addresses; the SymCache's addresses count from `base`."""
     layout = read_layout(symcache)
-    if layout is None or not symbols:
+    if layout is None or not len(symbols):
         return symcache
     where = np.frombuffer(symcache, LOCATION, layout.locations, layout.locations_at)
     starts = np.frombuffer(symcache, "<u4", layout.ranges, layout.ranges_at)
@@ -45,10 +44,9 @@ def _from_symbols(where: np.ndarray, languages: np.ndarray) -> np.ndarray:
     return by_symbol
 
 
-def _missing_ends(starts: np.ndarray, symbol: np.ndarray, symbols: Sequence[Range], base: int) -> np.ndarray:
+def _missing_ends(starts: np.ndarray, symbol: np.ndarray, symbols: CodeRanges, base: int) -> np.ndarray:
     """Returns for each range the end to insert behind it (int64); 0 if it ends where the next one begins."""
-    begin = np.array([symbol_range.start for symbol_range in symbols], np.uint64) - np.uint64(base)
-    end = np.array([symbol_range.end for symbol_range in symbols], np.uint64) - np.uint64(base)
+    begin, end = symbols.start - np.uint64(base), symbols.end - np.uint64(base)
     row = address_ranges.find(begin, end, starts.astype(np.uint64))
     following = np.append(starts[1:].astype(np.uint64), np.uint64(NONE))
     return np.where(symbol & (row >= 0) & (end[row] < following), end[row], 0).astype(np.int64)

@@ -7,32 +7,32 @@ ast2obj_expr, whose part begins there, too.
 """
 
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 
-from collector.symbols.code_ranges import Range
+from collector.symbols.code_ranges import CodeRanges
 from collector.symbols.symcache_layout import FUNCTION, NONE, STRING_BYTES_AT, read_layout
 from icestream.packed import varint
 
 _U32 = struct.Struct("<I")
 
 
-def with_best_names(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
+def with_best_names(symcache: bytes, symbols: CodeRanges, base: int) -> bytes:
     """Returns the SymCache with the names that `symbols` have for the lowest addresses of functions.
 
     `symbols`: the ranges of the symbol table, in ELF virtual addresses; the SymCache's addresses count from `base`.
     """
     layout = read_layout(symcache)
-    if layout is None or not symbols:
+    if layout is None or not len(symbols):
         return symcache
-    names = {code.start - base: code.name for code in symbols}
     functions = np.frombuffer(symcache, FUNCTION, layout.functions, layout.functions_at).copy()
     strings = symcache[layout.strings_at : layout.strings_at + layout.string_bytes]
-    added = b""
-    known = np.isin(functions["start"], np.fromiter(names, np.int64)) & (functions["language"] != NONE)
+    added = bytearray()
+    start = functions["start"].astype(np.uint64) + np.uint64(base)
+    symbol = np.minimum(np.searchsorted(symbols.start, start), len(symbols) - 1)
+    known = (symbols.start[symbol] == start) & (functions["language"] != NONE)
     for row in np.flatnonzero(known).tolist():
-        name, told = names[int(functions["start"][row])], _string(strings, int(functions["name"][row]))
+        name, told = symbols.name(int(symbols.function[symbol[row]])), _string(strings, int(functions["name"][row]))
         if told != name:
             functions["name"][row] = len(strings) + len(added)
             added += varint(len(name.encode())) + name.encode()

@@ -16,7 +16,6 @@ from collector.elf.gopclntab import GoTable, text
 from collector.elf.reader import Read
 from collector.elf.sections import Section, content, find, read_sections
 from collector.symbols import symcache_writer
-from collector.symbols.code_ranges import Range
 from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.go.functions import GoFunctions, read_functions
 from collector.symbols.go.ranges import GoRanges, Places, read_ranges
@@ -54,8 +53,9 @@ def go_symcache(source: Read, base: int) -> bytes:
         return b""
     ranges = read_ranges(program.table, functions, data)
     symcache = symcache_writer.write(_content(program.table, functions, ranges, begin))
-    go_code = Range(program.start + int(functions.start[0]), program.start + int(functions.end[-1]), "")
-    return with_unnamed(symcache, unnamed_functions([go_code], source, base))
+    bounds = (program.start + int(functions.start[0]), program.start + int(functions.end[-1]))
+    go_code = (np.array(bounds[:1], np.uint64), np.array(bounds[1:], np.uint64))
+    return with_unnamed(symcache, unnamed_functions(go_code, source, base))
 
 
 def _find(source: Read, sections: Sequence[Section]) -> _GoProgram | None:
@@ -73,7 +73,8 @@ def _find(source: Read, sections: Sequence[Section]) -> _GoProgram | None:
 def _content(table: GoTable, functions: GoFunctions, ranges: GoRanges, start: int) -> Content:
     """`start`: what the functions' addresses count from, in the SymCache."""
     inlined, files = _distinct(ranges.code.name, ranges.calls.name), _distinct(ranges.code.file, ranges.calls.file)
-    names = [text(table.data, table.names + name) for name in [*functions.name.tolist(), *inlined.tolist()]]
+    numbers = [*functions.name.tolist(), *inlined.tolist()]
+    names = [text(table.data, table.names + name).encode("utf-8", "replace") for name in numbers]
     paths = [text(table.data, table.files + file) for file in files.tolist()]
     entries = np.append(functions.start + start, np.full(len(inlined), NONE))
     begins = ranges.at + functions.start[ranges.code.row]

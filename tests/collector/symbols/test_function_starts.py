@@ -25,6 +25,7 @@ from icestream.unnamed import in_file, is_unnamed, unnamed
 from icestream.unnamed_functions import UnnamedFunctions
 from tests.collector.symbols.test_functions import LIBRARY, symbols
 
+NO_NAMES = (np.empty(0, np.uint64), np.empty(0, np.uint64))
 LARGE = """
     .text
     .globl first
@@ -102,7 +103,8 @@ def of(image: bytes) -> list[tuple[int, int]]:
 
 
 def unnamed_by(source: Read) -> UnnamedFunctions:
-    return unnamed_functions(functions(source), source, 0)
+    named = functions(source)
+    return unnamed_functions((named.start, named.end), source, 0)
 
 
 def pairs(found: UnnamedFunctions) -> list[tuple[int, int]]:
@@ -125,7 +127,7 @@ def test_every_address_of_a_local_function_has_the_name_of_its_start(
 
 def of_all(path: Path) -> list[tuple[int, int]]:
     source = bytes_reader(path.read_bytes())
-    return pairs(unnamed_functions([], source, 0))
+    return pairs(unnamed_functions(NO_NAMES, source, 0))
 
 
 def test_a_linkage_table_is_one_function(stripped: Path, names: Names) -> None:
@@ -303,10 +305,10 @@ def test_a_separate_debug_file_has_no_call_frame_information(library: Path, tmp_
 
 def test_functions_that_a_symcache_cannot_reach_are_left_out(stripped: Path) -> None:
     source = bytes_reader(stripped.read_bytes())
-    every = pairs(unnamed_functions([], source, 0))
+    every = pairs(unnamed_functions(NO_NAMES, source, 0))
     base = every[1][0]
-    assert pairs(unnamed_functions([], source, base)) == [(start - base, length) for start, length in every[1:]]
-    assert pairs(unnamed_functions([], source, 2**64 - 1)) == []
+    assert pairs(unnamed_functions(NO_NAMES, source, base)) == [(start - base, length) for start, length in every[1:]]
+    assert pairs(unnamed_functions(NO_NAMES, source, 2**64 - 1)) == []
 
 
 @given(data=st.data(), name=st.sampled_from([".eh_frame", ".eh_frame_hdr"]), whole=st.booleans())

@@ -58,7 +58,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of(path: Path) -> list[Range]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return functions(file_reader(descriptor))
+        return list(functions(file_reader(descriptor)))
     finally:
         os.close(descriptor)
 
@@ -141,5 +141,5 @@ def test_files_that_lie_have_fewer_names_and_hurt_nobody(library: Path, data: st
         image[at] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         del image[data.draw(st.integers(0, len(image))) :]
-    ranges = functions(bytes_reader(bytes(image)))
+    ranges = list(functions(bytes_reader(bytes(image))))
     assert all(before.end <= after.start for before, after in itertools.pairwise(ranges))

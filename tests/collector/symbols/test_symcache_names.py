@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from symbolic.symcache import SymCache
 
-from collector.elf.reader import file_reader
+from collector.elf.reader import bytes_reader, file_reader
 from collector.symbols.file_names import make
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, SYMBOL_TABLE
@@ -81,4 +81,4 @@ def test_a_function_keeps_its_name(tmp_path: Path, other: str) -> None:
 
 def test_what_is_no_symcache_is_left_as_it_is() -> None:
     noise = os.urandom(200)
-    assert with_best_names(noise, [], 0) == noise
+    assert with_best_names(noise, functions(bytes_reader(b"")), 0) == noise
