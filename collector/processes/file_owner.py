@@ -4,6 +4,8 @@ believed for the files of that user only, because anybody can write another prog
 import os
 import stat
 
+from icestream.build_ids import with_code
+
 ROOT = 0
 SEVERAL = -1
 """Instead of root, where others can write to root's file."""
@@ -17,7 +19,8 @@ def owner_of(status: os.stat_result) -> int:
     return status.st_uid
 
 
-def file_key(build_id: str, owner: int) -> str:
-    """Returns what tells files on a host apart: the build ID, with the owner behind it unless that is root. "" if the
-    file has no build ID."""
-    return build_id if owner == ROOT or not build_id else f"{build_id}@{owner}"
+def file_key(build_id: str, code: str, owner: int) -> str:
+    """Returns what tells files on a host apart: the build ID, the hash of the code, and the owner unless that is root.
+    "" if the file has no build ID."""
+    key = build_id if not code or build_id.endswith(f"+{code}") else with_code(build_id, code)
+    return key if owner == ROOT or not build_id else f"{key}@{owner}"

@@ -88,7 +88,7 @@ class Identity:
 
     @property
     def key(self) -> str:
-        return file_key(self.build_id, self.owner)
+        return file_key(self.build_id, self.code, self.owner)
 
     def mapped_at(self, offset: int, length: int) -> bool:
         """Whether a mapping of `length` bytes from that file offset on is what loading this file gives."""
@@ -131,9 +131,9 @@ class _Reported(NamedTuple):
 class FileListener(Protocol):
     """Is called when a process is seen to map a file."""
 
-    def note(self, build_id: str, owner: int, entry: MapsEntry) -> None:
-        """A process has a file of `owner` (as owner_of returns it) mapped. Called at most once a second for each
-        build ID and owner, on any thread."""
+    def note(self, build_id: str, owner: int, entry: MapsEntry, key: str) -> None:
+        """A process has a file of `owner` (as owner_of returns it) and with that key (Identity.key) mapped. Called at
+        most once a second for each key, on any thread."""
 
 
 class _Patience(Patience):
@@ -198,7 +198,7 @@ class FileCache:
             entry = entry._replace(device=identity.device, inode=identity.inode)
         self._noted.put(key, _Noted(now, entry))
         for listener in self._listeners:
-            listener.note(identity.build_id, identity.owner, entry)
+            listener.note(identity.build_id, identity.owner, entry, key)
         if not self._held.touch(key, entry.pid):
             self._hold(entry, key)
         return identity

@@ -15,7 +15,7 @@ from collector.elf import identity
 from collector.elf.error import ElfError
 from collector.elf.reader import file_reader
 from collector.processes import memory
-from collector.processes.file_owner import ROOT, file_key, owner_of
+from collector.processes.file_owner import ROOT, owner_of
 from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.processes.process import exists, folder_of, in_own_user_namespace, user_of
 from collector.processes.regular_file import Accept, open_regular
@@ -36,8 +36,8 @@ _SEVERAL = "several"
 """In place of a build ID: files with one hash of head, tail and length whose code differs."""
 
 Held = Callable[[str], int | None]
-"""Returns a descriptor of the file with a key (file_key) that is held open, for the caller to close; None if there is
-none."""
+"""Returns a descriptor of the file with a key (Identity.key) that is held open, for the caller to close; None if there
+is none."""
 
 
 class _Seen(NamedTuple):
@@ -46,6 +46,7 @@ class _Seen(NamedTuple):
     owner: int  # whose files are asked for names, as owner_of returns it
     entries: tuple[MapsEntry, ...] = ()  # of that owner's files; the latest comes last
     users: tuple[int, ...] = ()  # whose processes had it mapped; the latest new one comes last
+    key: str = ""  # of that owner's file
 
 
 class SymbolFiles:
@@ -60,8 +61,8 @@ class SymbolFiles:
         self._seen: ByteCache[str, _Seen] = ByteCache(MAX_BYTES, _size)
         self._hashed: ByteCache[str, str] = ByteCache(MAX_HASHED_BYTES, lambda hashed, known: len(hashed) + len(known))
 
-    def note(self, build_id: str, owner: int, entry: MapsEntry) -> None:
-        """A process has a file with that build ID and of that owner mapped."""
+    def note(self, build_id: str, owner: int, entry: MapsEntry, key: str = "") -> None:
+        """A process has a file with that build ID, of that owner, and with that key (Identity.key) mapped."""
         with self._lock:
             hashed, code = without_code(build_id)
             if code and hashed.startswith(identity.HASHED):  # OpenTelemetry's profiler sends the hash alone
@@ -75,7 +76,7 @@ class SymbolFiles:
             if user is not None and user not in seen.users:
                 seen = seen._replace(users=(*seen.users, user)[-MAX_USERS:])
             if owner == seen.owner:
-                seen = seen._replace(entries=(*seen.entries, entry)[-MAX_ENTRIES:])
+                seen = seen._replace(entries=(*seen.entries, entry)[-MAX_ENTRIES:], key=key)
             self._seen.put(build_id, seen)
 
     def owner(self, build_id: str) -> int | None:
@@ -95,8 +96,8 @@ class SymbolFiles:
 
     def open_held(self, build_id: str) -> int | None:
         """Returns a descriptor of the file if it is held open, for the caller to close; None if it is not."""
-        owner = self.owner(build_id)
-        return self._held(file_key(self._whole(build_id), ROOT if owner is None else owner))
+        seen = self._find(build_id)
+        return None if seen is None else self._held(seen.key)
 
     def _find(self, build_id: str) -> _Seen | None:
         return self._seen.get(self._whole(build_id))
@@ -111,7 +112,8 @@ def _in_use(seen: _Seen) -> bool:
 
 
 def _size(build_id: str, seen: _Seen) -> int:
-    return len(build_id) + sum(_ENTRY_BYTES + len(entry.path) for entry in seen.entries) + _USER_BYTES * len(seen.users)
+    texts = len(build_id) + len(seen.key)
+    return texts + sum(_ENTRY_BYTES + len(entry.path) for entry in seen.entries) + _USER_BYTES * len(seen.users)
 
 
 def open_by_build_id(

@@ -200,7 +200,7 @@ def test_a_program_on_a_disk_that_does_not_answer_holds_up_no_other_file(
     wait_until(lambda: "answers again" in caplog.text)
     identity = files.identify(slow)
     assert identity is not None
-    descriptor = files.open(identity.build_id)
+    descriptor = files.open(identity.key)
     assert descriptor is not None
     assert os.pread(descriptor, 4, 0) == b"\x7fELF"
     os.close(descriptor)

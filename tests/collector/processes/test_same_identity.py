@@ -90,6 +90,7 @@ def test_of_files_with_one_build_id_the_one_seen_first_is_known_by_it_and_anothe
     subprocess.run(["strip", one, "-o", stripped], check=True)
     first, second, third, again = identified(files, run, one, other, stripped, other, reported=reported)
     assert first.build_id == third.build_id == "gnu:" + "5a" * 20
+    assert first.key == third.key
     assert second.build_id == again.build_id == with_code(first.build_id, second.code)
     assert len({first.key, second.key, again.key}) == 2
     for known, path in ((first, one), (second, other)):
@@ -125,6 +126,20 @@ def test_a_file_of_root_keeps_its_build_id_whoever_had_one_with_it_before(
     before, first, after = identified(files, run, forged, one, forged)
     assert first.build_id == before.build_id == "gnu:" + "5a" * 20
     assert after.build_id == with_code(first.build_id, after.code)
+
+
+def test_the_table_that_is_stored_for_a_program_is_not_one_of_other_code_that_ran_before_the_collector_started(
+    run: ExitStack, tmp_path: Path
+) -> None:
+    one = compiled(tmp_path / "one", BUILD_ID)
+    keys = []
+    for path in (one, patched(one, tmp_path / "other")):
+        files = FileCache()
+        [known] = identified(files, run, path)
+        keys.append((known.build_id, known.key))
+        files.close()
+    assert keys[0][0] == keys[1][0] == "gnu:" + "5a" * 20
+    assert keys[0][1] != keys[1][1]
 
 
 def test_a_hash_that_another_profiler_sends_leads_to_the_file_if_it_is_the_only_one_with_it(

@@ -13,6 +13,7 @@ import zstandard
 from symbolic.symcache import SymCache
 
 from collector.elf import identity
+from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import FileCache, MapsEntry
 from collector.symbols import debug_files, names_worker, symcache_child
 from collector.symbols.builder import SymbolBuilder
@@ -249,18 +250,19 @@ def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
     descriptor = os.open(program.whole, os.O_RDONLY)
     asked = []
 
-    def held(build_id: str) -> int:
-        asked.append(build_id)
+    def held(key: str) -> int:
+        asked.append(key)
         return os.dup(descriptor)
 
     files = SymbolFiles(held)
+    files.note(program.build_id, ROOT, MapsEntry(2**22 + 1, 0, 1, 0, 0, str(program.path)), "its key")
     for path in (program.path, program.whole, program.debug):
         path.unlink()
     builder = SymbolBuilder("host", "", files)
     [answer] = builder.answer(program.build_id, str(program.path))
     builder.end_children()
     os.close(descriptor)
-    assert (answer.version, answer.error, asked) == (DEBUG_INFO, "", [program.build_id])
+    assert (answer.version, answer.error, asked) == (DEBUG_INFO, "", ["its key"])
     assert open_files(str(program.path.parent)) == []
 
 

@@ -1,6 +1,7 @@
 """A user without rights runs a program with another program's build ID, and names of its own."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -145,11 +146,13 @@ def test_a_forged_file_at_the_path_of_another_is_a_file_of_its_own(program: Call
         return ranges.mapped(pid, event).file_key
 
     with running_forged(forged, whole) as attacker:
-        assert key(attacker.pid) == f"gnu:{BUILD_ID}@{NOBODY}"
+        forged_key = key(attacker.pid)
+        assert re.fullmatch(rf"gnu:{BUILD_ID}\+[0-9a-f]{{16}}@{NOBODY}", forged_key)
         victim = seen.run(whole, ROOT)
-        assert key(victim.pid) == f"gnu:{BUILD_ID}"
-        for owner, pid in ((NOBODY, attacker.pid), (ROOT, victim.pid)):
-            descriptor = seen.cache.open(f"gnu:{BUILD_ID}" + (f"@{owner}" if owner else ""))
+        true_key = key(victim.pid)
+        assert re.fullmatch(rf"gnu:{BUILD_ID}\+[0-9a-f]{{16}}", true_key)
+        for owner, pid, opened in ((NOBODY, attacker.pid, forged_key), (ROOT, victim.pid, true_key)):
+            descriptor = seen.cache.open(opened)
             assert descriptor is not None
             assert Path(f"/proc/self/fd/{descriptor}").stat().st_uid == owner, pid
         assert seen.kind_of_names(whole) == SYMBOL_TABLE
