@@ -179,12 +179,15 @@ class FileCache:
         with self._lock:
             return self.note_mapped(self._identify(entry), entry)
 
-    def identify_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
+    def identify_reported(
+        self, entry: MapsEntry, reported: bytes, offset: int, user: int | None, known: bool = True
+    ) -> Identity | None:
         """Identifies a file whose build ID the kernel reported when the file was mapped from `offset` on, by a process
         of this effective user, or by one that has ended (None). Reads nothing if a file with that path, that build ID
-        and code at that offset is known of that user or of root. Raises OSError."""
+        and code at that offset is known of that user or of root, unless it may not be that one (`known`: False). Raises
+        OSError."""
         with self._lock:
-            return self.note_mapped(self._find_reported(entry, reported, offset, user), entry)
+            return self.note_mapped(self._find_reported(entry, reported, offset, user, known), entry)
 
     def note_mapped(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
         """Notes that a process has this file mapped, at most once a second for each file."""
@@ -264,13 +267,15 @@ class FileCache:
         if descriptor is not None:
             self._held.keep(key, descriptor, entry.pid)
 
-    def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int, user: int | None) -> Identity | None:
+    def _find_reported(
+        self, entry: MapsEntry, reported: bytes, offset: int, user: int | None, may_be_known: bool
+    ) -> Identity | None:
         known = self._reported.get(reported) or ()
         own = [one for one in known if one.user == user or one.identity.owner == ROOT]
         length = entry.end - entry.start
         fitting = [one for one in own if one.identity.mapped_at(offset, length)]
         here = {one.identity.elf.vaddr(offset): one.identity for one in fitting if one.path == entry.path}
-        if len(here) == 1:
+        if len(here) == 1 and may_be_known:
             return next(iter(here.values()))
         try:
             identity = self._identify(entry, reported)

@@ -18,6 +18,7 @@ from collector.processes.mapped_files import UPROBES, VDSO, FileCache, Identity,
 from collector.processes.process import effective_user_of, folder_of
 from collector.processes.process_events import Mapped
 from collector.processes.range_limit import MAX_RANGES, Range, limited
+from collector.processes.regular_file import program_of
 from icestream.v1.common_pb2 import Mapping
 
 MAX_PARTS = 8192
@@ -54,6 +55,7 @@ class _PartKey(NamedTuple):
     path: str
     offset: int
     size: int
+    program: bytes = b""  # regular_file.program_of, if the process has just begun to run it
 
 
 class _FilePart(NamedTuple):
@@ -102,11 +104,14 @@ class MappedRangeReader:
             ranges.append(mapped_range)
         return ranges
 
-    def mapped(self, pid: int, event: Mapped, before: Callable[[], Sequence[MappedRange]] = tuple) -> MappedRange:
-        """Returns the range of an event, of a process that had the ranges `before`. A loader first maps the whole file,
-        then puts data over parts of it; such a range ends with the segment that holds code."""
+    def mapped(self, pid: int, event: Mapped, before: Callable[[], Sequence[MappedRange]] | None = None) -> MappedRange:
+        """Returns the range of an event, of a process that had the ranges `before`; if it had none, the event is that
+        of the program that it has begun to run. A loader first maps the whole file, then puts data over parts of it;
+        such a range ends with the segment that holds code."""
         start, offset = event.start, event.offset
-        key = _PartKey(_ANYBODY, event.build_id, event.path, offset, event.end - start)
+        begins = before is not None and event.build_id and not before()
+        program = program_of(pid) if begins else b""
+        key = _PartKey(_ANYBODY, event.build_id, event.path, offset, event.end - start, program)
         part, user = self._parts.get(key), None
         if part is None and event.build_id:
             user = effective_user_of(pid)
@@ -117,7 +122,8 @@ class MappedRangeReader:
             bias = part.vaddr - start & _MASK
             return MappedRange(start, start + part.size, bias, part.file, part.identity.key, False, entry)
         entry = _entry(pid, start, event.end, event.path, event.device, event.inode)
-        mapped_range, identity, segment = self._range(entry, offset, before, event.build_id, user)
+        before = before or tuple
+        mapped_range, identity, segment = self._range(entry, offset, before, event.build_id, user, known=not program)
         if mapped_range.anonymous and _takes_code(mapped_range, before()):
             return self._find_copy(mapped_range, pid) or mapped_range
         if identity is None or segment is None or not mapped_range.file_key:
@@ -140,6 +146,7 @@ class MappedRangeReader:
         before: Callable[[], Iterable[MappedRange]],
         reported: bytes = b"",
         user: int | None = None,
+        known: bool = True,
     ) -> _Found:
         path, start, end = entry.path, entry.start, entry.end
         if path == VDSO:
@@ -156,7 +163,9 @@ class MappedRangeReader:
         unknown = MappedRange(start, end, offset - start & _MASK, file, "", False, entry)
         try:
             files = self._files
-            identity = files.identify_reported(entry, reported, offset, user) if reported else files.identify(entry)
+            identity = (
+                files.identify_reported(entry, reported, offset, user, known) if reported else files.identify(entry)
+            )
         except OSError:
             return _Found(unknown)
         if identity is None:  # no ELF file: code that something generated into a file

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from collector.elf import identity
+from collector.processes import mapped_files
 from collector.processes.mapped_files import FileCache, Identity
+from collector.processes.mapped_ranges import MappedRangeReader
+from collector.processes.process_events import Mapped
 from collector.symbols.symbol_files import SymbolFiles, open_by_build_id
 from icestream.build_ids import with_code, without_code
 from tests.collector.symbols.test_debug_files import mapped
@@ -100,6 +103,30 @@ def test_of_files_with_one_build_id_the_one_seen_first_is_known_by_it_and_anothe
         assert held is not None
         assert os.path.samestat(os.fstat(held), path.stat())
         os.close(held)
+
+
+def test_a_program_that_takes_the_place_of_one_with_its_build_id_is_known_by_its_own_code(
+    files: FileCache, run: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    open_regular = mapped_files.open_regular
+    monkeypatch.setattr(mapped_files, "open_regular", lambda path: opened.append(path) or open_regular(path))
+    one, reader = compiled(tmp_path / "one", BUILD_ID), MappedRangeReader(files)
+    other, path, keys = patched(one, tmp_path / "other"), tmp_path / "program", []
+    for program in (one, one, other, other):
+        if len(keys) in (0, 2):
+            path.unlink(missing_ok=True)
+            path.write_bytes(program.read_bytes())
+            path.chmod(0o755)
+        process = run.enter_context(subprocess.Popen([path]))
+        run.callback(process.kill)
+        entry = mapped(process.pid, path)
+        code = next(each for each in reader.read(process.pid) if each.entry and each.entry.path == entry.path)
+        event = Mapped(1, code.start, code.end, 4096, b"\x5a" * 20, 0, 0, 0, str(path))
+        opened.clear()
+        keys.append(reader.mapped(process.pid, event, list).file_key)
+    assert not opened  # the same program once more
+    assert keys[0] == keys[1] != keys[2] == keys[3]
 
 
 def test_names_of_a_patched_file_do_not_come_from_the_debug_file_of_the_one_before(tmp_path: Path) -> None:

@@ -182,7 +182,8 @@ def test_a_file_that_was_deleted_while_it_ran_is_known_and_can_be_opened(program
         )
         process.communicate(b"\n")
         assert seen.build_ids(process.pid)[str(program)] == expected
-        descriptor = seen.files.open(expected)
+        [key] = {part.file_key for part in seen.ranges[process.pid] if part.file.file == str(program)}
+        descriptor = seen.files.open(key)
         assert descriptor is not None
         assert identity.read_file(descriptor).build_id == expected
         os.close(descriptor)
@@ -204,7 +205,8 @@ def test_a_file_of_a_container_that_is_gone_is_known_and_can_be_opened(program: 
         expected = build_id(program)
         assert seen.build_ids(process.pid)[f"{inside}/p"] == expected
         assert not (inside / "p").exists()
-        descriptor = seen.files.open(expected)
+        [key] = {part.file_key for part in seen.ranges[process.pid] if part.file.file == f"{inside}/p"}
+        descriptor = seen.files.open(key)
         assert descriptor is not None
         os.close(descriptor)
 
