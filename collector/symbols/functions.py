@@ -57,7 +57,7 @@ def _ranges(tables: list[Functions], code: np.ndarray, begins: np.ndarray) -> Co
     # A size that does not fit would wrap around.
     end = np.where(size > 0, start + np.minimum(size, limit - start), nearest)
     unsized = size == 0
-    # Public names come before local ones, `write` and `malloc` before `__write` and `__libc_malloc`; a size before none.
+    # Public names come before local ones, `write` and `malloc` before `__write` and `__libc_malloc`.
     is_local = ~np.isin(binding, (GLOBAL, WEAK))
     usable = np.flatnonzero((area >= 0) & (length > 0))
     keys = [length[usable], underscores[usable], is_local[usable], unsized[usable], start[usable]]
