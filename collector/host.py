@@ -60,6 +60,10 @@ class Host:
         """Whether the process is known, and every table that a walk of its stacks requested is loaded."""
         return bool(self.mappings.ranges(pid)) and (self._unwinding is None or self._unwinding.ready(pid))
 
+    def events_s(self) -> float:
+        """CPU time that the kernel took for events of processes so far, in these."""
+        return self._watcher.events_s
+
     def shed(self, level: int) -> None:
         """Answers the eBPF program and reads events ten times a second from level 2 on, instead of at once."""
         self._watcher.resting = level > 1

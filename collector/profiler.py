@@ -86,7 +86,7 @@ class Profiler:
             return start_monotonic_ns
         period_ns = self._sampler.period_ns
         samples = self._sampler.drain()
-        self._pace.drained(self._builder.sampling_s, self._activity.cpu_seconds())
+        self._pace.drained(self._builder.sampling_s, self._activity.cpu_seconds(), self._host.events_s())
         _count_stacks(self._sampler.stats())
         end_monotonic_ns = time.monotonic_ns()
         window = DrainedWindow(samples, start_monotonic_ns, end_monotonic_ns, period_ns)

@@ -75,16 +75,17 @@ class Pace:
         self._cost_meter.begin_again()
         self._set_metrics()
 
-    def drained(self, building_s: float, others_s: float = 0.0) -> None:
+    def drained(self, building_s: float, others_s: float = 0.0, events_s: float = 0.0) -> None:
         """Does more or less if the budget requires it. Call it on the sampling thread right after a drain, so that
         all samples of a window have one period. CPU time so far: `building_s` of making batches; `others_s` that other
-        processes caused, and that is bounded elsewhere: doing less would not lower it."""
+        processes caused, and that is bounded elsewhere: doing less would not lower it; `events_s` that the kernel took
+        for events of processes."""
         program_s = sum(program.seconds() for program in self._programs)
         metrics.PROGRAM_SECONDS.set_total(program_s)
         if not self._sampling:
             return
         by_rate_s = program_s + time.thread_time() + building_s
-        other_s = process_seconds() - others_s + program_s - by_rate_s
+        other_s = process_seconds() - others_s + events_s + program_s - by_rate_s
         cost = self._cost_meter.cost(time.monotonic(), by_rate_s, other_s)
         if cost is not None:
             metrics.CPU_PERCENT.set(cost.percent)

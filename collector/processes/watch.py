@@ -30,6 +30,9 @@ _TIME = attrgetter("time_monotonic_ns")
 BUDGET = 0.005
 """CPU seconds a second for decoding events at once."""
 
+EVENT_S = 2e-6
+"""About what the kernel takes to make an event, in the process that it is about."""
+
 _BURST_S = 0.25
 _RESUME_S = 0.02
 _GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files, and lives for 50 ms
@@ -70,6 +73,11 @@ class Watcher:
         self.lost = 0  # records that the kernel had no room for
         self.cpu_s = 0.0  # of the thread, so far
 
+    @property
+    def events_s(self) -> float:
+        """CPU time that the kernel took for events so far."""
+        return (self.records + self.lost) * EVENT_S
+
     def add(self, fd: int, callback: Callable[[], None]) -> None:
         """Calls `callback` on the watching thread while `fd` is readable."""
         self._sources[fd] = callback
@@ -104,8 +112,10 @@ class Watcher:
             if self._stop in ready:
                 return
             sources = ready & self._sources.keys()
-            if self._ready.fileno() in ready and not sources:
-                time.sleep(_GATHER_S)
+            if self._ready.fileno() in ready:
+                self._hush()
+                if not sources:
+                    time.sleep(_GATHER_S)
             if ready or time.monotonic() >= self._due:
                 self._guarded(self._read)  # before the callbacks, so that they know the latest events
             for fd in sources:
@@ -126,7 +136,7 @@ class Watcher:
         """Reads the events up to now and gives them to `mappings` in the order of their times, across CPUs."""
         began, began_s = time.monotonic(), time.thread_time()
         self._due = began + (_SELDOM_S if self.eager else _PAUSE_S)
-        self._ready.poll(0, 64)  # what comes from now on wakes us again
+        self._hush()
         until_monotonic_ns = time.monotonic_ns()
         read = parse(self._rings.read())
         records, self._later = _up_to(until_monotonic_ns, [*self._later, *read.records])
@@ -142,6 +152,10 @@ class Watcher:
         self._pace(began - self._began, time.thread_time() - began_s)
         self._began = began
 
+    def _hush(self) -> None:
+        """Until the rings are read, nobody needs to wake us again for those that did."""
+        self._rings.hush({fd for fd, _ in self._ready.poll(0, 64)})
+
     def _pace(self, passed_s: float, used_s: float) -> None:
         """Decides whether events are decoded at once."""
         self._saved_s = max(-_RESUME_S, min(_BURST_S, self._saved_s + self._budget * passed_s) - used_s)
@@ -149,6 +163,7 @@ class Watcher:
         if eager != self.eager:
             self.eager = eager
             self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)
+            self._rings.ring(eager)
 
     def _guarded(self, call: Callable[[], None]) -> None:
         """Calls a function, and logs its errors, so that the thread continues."""

@@ -58,3 +58,11 @@ def test_cpus_that_come_online_raise_the_budget(pace: Pace, monkeypatch: pytest.
     monkeypatch.setattr("collector.guest.pace.online_cpus", lambda: set(range(8)))
     pace.drained(0.0)
     assert REGISTRY.get_sample_value(BUDGET) == 8
+
+
+def test_what_the_kernel_takes_for_events_counts(pace: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+    monkeypatch.setattr(budget.CostMeter, "cost", lambda meter, now, by_rate_s, other_s: seconds.append(other_s))
+    for events_s in (0.0, 1000.0):
+        pace.drained(0.0, events_s=events_s)
+    assert seconds[1] - seconds[0] == pytest.approx(1000.0, abs=100.0)
