@@ -30,7 +30,7 @@ export function describeFrame(tree, node, zoomed, chain = [node]) {
   if (chain.length > 1) rows.push(["called through", through(tree, chain)]);
   if (functions.kind[row] === "jit") rows.push(["kind", "JIT or interpreter"]);
   else if (functions.kind[row] !== "icestream" && !functions.named[row])
-    rows.push(["kind", "no symbols for this address"]);
+    rows.push(["kind", "no symbols"]);
   return { title: functions.name[row], rows: rows.filter(([, value]) => value) };
 }
 
