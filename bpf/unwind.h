@@ -288,6 +288,8 @@ static __always_inline int read_caller(struct walk *w, struct rule *rule, u64 cf
 		w->bp = 0;
 	else if (rbp && !read_word(return_at - 8 * rbp, &w->bp))
 		return STOP(READ_FAULT);
+	if (!(rule->saved[0] >> 4 | rule->saved[1] | rule->saved[2]))
+		return GO_ON;
 	note_saved(at + 3, rule->saved[0] >> 4, return_at, lowest);
 	note_saved(at + 12, rule->saved[1] & 15, return_at, lowest);
 	note_saved(at + 13, rule->saved[1] >> 4, return_at, lowest);
