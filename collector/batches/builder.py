@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 _MAX_ITEMS = 256
 _MAX_LOOKED = 4096
 _LOOK_AGAIN_S = 0.05  # from one program to the next one that is looked at, in one process
+_LOOK_SHARE, _LOOK_BURST_S = 0.02, 0.5
+"""Of one CPU, and CPU seconds after a pause: to look at processes before their window is built."""
 _MAX_BYTES = 64 << 20
 """Of the windows that wait; one that begins below it is taken."""
 
@@ -117,13 +119,21 @@ class BatchBuilder:
             self.sampling_s = time.thread_time() - self._windows.details_s
 
     def _look(self) -> None:
+        """Where so many processes start that this takes more than its share, what events say of some must do."""
         run_at_once()
+        saved_s, earned_at = _LOOK_BURST_S, time.monotonic()
         while (pid := self._work.get_process()) is not None:
+            before, earned_at = earned_at, time.monotonic()
+            saved_s = min(_LOOK_BURST_S, saved_s + (earned_at - before) * _LOOK_SHARE)
+            if saved_s <= 0:
+                continue
+            began_s = time.thread_time()
             try:
                 with Working("look"):
                     self._windows.look(pid)
             except Exception:
                 log.exception("process %d could not be looked at", pid)
+            saved_s -= time.thread_time() - began_s
 
     def _build(self, window: DrainedWindow) -> None:
         dropped = self._unreported + self._buffer.take_dropped_samples()

@@ -22,7 +22,7 @@ MAX_RANGES = 48_000
 MAX_EARLIER = 32_768
 """Ranges of all processes that others took the place of."""
 
-MAPPED_PER_S, MAPPED_AT_ONCE = 300, 5000
+MAPPED_PER_S, MAPPED_AT_ONCE = 200, 1000
 """Mappings of processes that listeners have heard of. Each may be a file to open, which takes 0.2 ms."""
 
 _MAX_ANCESTORS = 50  # whose records are decoded for one process
@@ -129,13 +129,16 @@ class ProcessTable:
         before, self._room_at = self._room_at, time.monotonic()
         self._room = min(MAPPED_AT_ONCE, self._room + (self._room_at - before) * MAPPED_PER_S)
         for pid in sorted(self._pending.add(records.records), key=self._pending.count):
-            if eager or (pid in self._known and not self._known[pid].ended):
+            known = self._known.get(pid)
+            if known is not None and not known.ended:
                 count, room = self._pending.count(pid), int(self._room)
                 left_out = count > room and self._pending.cut(pid, room)
                 self._room = max(0.0, self._room - count)
                 self.decode_pending(pid)
                 if left_out and pid in self._known:
                     self._known[pid].as_of_monotonic_ns = _NEVER
+            elif eager:
+                self.decode_pending(pid)
         self._drop_records()
 
     def decode_pending(self, pid: int, until_monotonic_ns: int | None = None, ancestors: int = 0) -> None:
