@@ -14,11 +14,15 @@ STEPS := setup-test ruff schemas-check bpf-check kafka mypy-and-test-ebpf test-t
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 CONTAINERS := tests/pipeline/test_containers.py
+# Programs of the kinds of which public reports say that profilers show false frames, or none.
+REPORTS := $(addprefix tests/collector/,test_leaderless.py test_generated_code.py unwind/test_programs.py unwind/test_go_stacks.py \
+  unwind/test_return_probes.py processes/test_reused_ids.py processes/test_same_identity.py processes/test_shared_pages.py \
+  processes/test_range_limit.py processes/test_copied_text.py symbols/test_many_symbols.py python/test_frames.py)
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +119,9 @@ containers: setup-test ## install Docker if there is none, and test in real cont
 
 attacks: setup-test ## attack a collector as an unprivileged user, while a victim is profiled (root; minutes, alone)
 	$(BIN)/pytest -s -q -m soak tests/pipeline/test_attacks.py
+
+reports: setup-test ## profile programs of which public reports say that profilers show false frames, or none (root; minutes)
+	$(BIN)/pytest -n 2 -v -m "not soak" $(REPORTS)
 
 soak: ## run chaos with 100 events, fuzz at full size, the tests that CI leaves out, and property tests with 1,000 examples: over an hour
 	$(MAKE) chaos EVENTS=100
