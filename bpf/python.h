@@ -32,7 +32,7 @@ struct python_layout {
 	u32 code_name;		/* its qualified name */
 	u32 code_traceable; /* the first traceable instruction: before it, a frame is not complete */
 	u32 code_bytecode;
-	u32 unused;
+	u32 code_version; /* since 3.12: a number that no other code object of its interpreter has; 0: there is none */
 };
 
 /* The thread state of a thread, or the state of the search for it. */

@@ -13,7 +13,7 @@
  * A Python frame is two words: the address of its code object, and
  *   bits 0..31   where it executes, in bytes from the start of the bytecode
  *   bits 32..55  a check of the code object (its memory may be used for another one later): (first line ^ address of the
- *                qualified name / 16)
+ *                qualified name / 16 ^ version * CODE_VERSION_FACTOR)
  *   bits 56..63  which user frame it belongs to, in the outermost frame of a run; WITH_NEXT in the others; UNPLACED
  *                where that user frame was not reached
  */
@@ -29,6 +29,8 @@
 #define PYTHON_SEARCHED 128 /* thread states to look at in one observation */
 #define PYTHON_WAIT_FIRST_MS 10
 #define PYTHON_WAIT_LAST_MS 640
+
+#define CODE_VERSION_FACTOR 0x9e3779 /* odd: versions that differ in their lowest 24 bits differ in the check */
 
 #define WITH_NEXT 254ULL
 #define UNPLACED 255ULL
@@ -224,7 +226,10 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 	offset = FRAME_WORD(p, l->frame_instruction) - code - l->code_bytecode;
 	if (owner != OWNED_BY_GENERATOR && offset < 2 * (s64)(u32)CODE_WORD(p, l->code_traceable))
 		return true; /* not complete: left out, as CPython does */
-	check = (CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4) & 0xffffff;
+	check = CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4;
+	if (l->code_version)
+		check ^= CODE_WORD(p, l->code_version) * CODE_VERSION_FACTOR;
+	check &= 0xffffff;
 	info = WITH_NEXT << 56 | check << 32 | (u32)(offset > 0 ? offset : 0);
 	asm volatile("" : "+r"(word));
 	asm volatile("" : "+r"(second));

@@ -24,6 +24,7 @@ MAX_CODES = 16_384
 MAX_NAME = 1000  # characters
 _READ_AT_ONCE = 256
 _CHECK = 0xFFFFFF
+_VERSION_FACTOR = 0x9E3779  # CODE_VERSION_FACTOR in bpf/python_frames.h
 _COMPACT, _ASCII = 32, 64  # in the state, above the kind
 _ENCODINGS = {size: codecs.lookup(name).name for size, name in ((1, "latin-1"), (2, "utf-16-le"), (4, "utf-32-le"))}
 """By bytes of a character. Python loads an encoding from disk when it is first looked up."""
@@ -100,6 +101,7 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
     raw = b"".join(objects[i] or b"" for i in there)
     codes = np.frombuffer(raw, np.uint8).reshape(len(there), text.code_bytecode)
     first_line = _column(codes, text.code_line, np.int32)
+    version = _column(codes, text.code_version, np.uint32) if text.code_version else np.zeros(len(there), np.uint32)
     pointers = np.concatenate(
         [_column(codes, at, np.uint64) for at in (text.code_name, text.code_file, text.code_lines)]
     )
@@ -115,7 +117,7 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
         if function is None:
             continue
         file, table = _decode(spans[n + i][2], contents[n + i]) or "", contents[2 * n + i] or b""
-        check = (int(first_line[i]) ^ int(pointers[i]) >> 4) & _CHECK
+        check = (int(first_line[i]) ^ int(pointers[i]) >> 4 ^ int(version[i]) * _VERSION_FACTOR) & _CHECK
         code = Code(sys.intern(function), sys.intern(file), table, int(first_line[i]))
         result.append((Key(pid, int(addresses[there[i]]), check), code))
     return result

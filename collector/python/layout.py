@@ -16,6 +16,7 @@ _FRAME_BYTES = 80  # PYTHON_FRAME_BYTES of the program
 _MAX_CODE_BYTES = 255
 _MAX_OFFSET = 1 << 24
 _MAX_DISTANCE = 1 << 48  # of two variables of a file
+_VERSION_BEHIND_LINE = 24  # co_firstlineno, five more int, co_version (since 3.12), co_localsplusnames
 _FREE_THREADED = "builds of CPython without the GIL are not supported: their frames and strings have another layout"
 _FINAL = 0xC0  # PY_VERSION_HEX: release candidates and releases; betas differ
 
@@ -73,9 +74,10 @@ class Walk:
     code_name: int
     code_traceable: int
     code_bytecode: int
+    code_version: int  # 0 if there is none
 
     def pack(self) -> bytes:
-        return struct.pack("=q20I", *astuple(self), 0)
+        return struct.pack("=q20I", *astuple(self))
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Text:
     """The offsets that reading a code object's names and lines needs."""
 
     code_line: int  # PyCodeObject: int
+    code_version: int  # 0 if there is none
     code_file: int  # its str and bytes objects
     code_name: int
     code_lines: int
@@ -124,6 +127,7 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
     o = dict(zip((name for _, name in fields), struct.unpack_from(f"<{len(fields)}Q", offsets, 16), strict=True))
     if o["free_threaded"]:
         raise LayoutError(_FREE_THREADED)
+    version_at = o["code.localsplusnames"] - 4
     walk = Walk(
         code_type=code_type,
         interpreters=o["runtime.interpreters_head"],
@@ -145,10 +149,12 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
         code_name=o["code.qualname"],
         code_traceable=o["code.co_code_adaptive"] - 16,  # int _co_firsttraceable; void *co_extra; then the bytecode
         code_bytecode=o["code.co_code_adaptive"],
+        code_version=version_at if version_at == o["code.firstlineno"] + _VERSION_BEHIND_LINE else 0,
     )
     ascii_size = o["unicode.asciiobject_size"]
     text = Text(
         code_line=walk.code_line,
+        code_version=walk.code_version,
         code_file=o["code.filename"],
         code_name=walk.code_name,
         code_lines=o["code.linetable"],
@@ -173,7 +179,7 @@ def _check(checked: Layout, name: str) -> None:
     """Checks what the eBPF program relies on. Raises LayoutError."""
     walk, text = checked.walk, checked.text
     in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner]
-    in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable]
+    in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable, walk.code_version]
     in_code += [text.code_file, text.code_lines]
     in_text = [
         text.text_length,
@@ -197,7 +203,7 @@ def _python_3_11(code_type: int) -> Layout:
         code_type=code_type, interpreters=40, threads=16, interpreter_next=0, thread_next=8, thread_id=152,
         thread_frame=56, cframes=1, cframe_frame=8, cframe_previous=16, frame_code=32, frame_previous=48,
         frame_instruction=56, frame_owner=69, frame_is_entry=68, object_type=8, code_line=72,
-        code_name=128, code_traceable=168, code_bytecode=184,
+        code_name=128, code_traceable=168, code_bytecode=184, code_version=0,
     )  # fmt: skip
     return Layout(walk, _text(walk, text_ascii=48, text_compact=72))
 
@@ -207,14 +213,14 @@ def _python_3_12(code_type: int) -> Layout:
         code_type=code_type, interpreters=40, threads=72, interpreter_next=0, thread_next=8, thread_id=136,
         thread_frame=56, cframes=1, cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8,
         frame_instruction=56, frame_owner=70, frame_is_entry=0, object_type=8, code_line=68,
-        code_name=128, code_traceable=176, code_bytecode=192,
+        code_name=128, code_traceable=176, code_bytecode=192, code_version=68 + _VERSION_BEHIND_LINE,
     )  # fmt: skip
     return Layout(walk, _text(walk, text_ascii=40, text_compact=56))
 
 
 def _text(walk: Walk, text_ascii: int, text_compact: int) -> Text:
     return Text(
-        code_line=walk.code_line, code_file=112, code_name=walk.code_name, code_lines=136,
+        code_line=walk.code_line, code_version=walk.code_version, code_file=112, code_name=walk.code_name, code_lines=136,
         code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_ascii=text_ascii,
         text_compact=text_compact, bytes_length=16, bytes_data=32,
     )  # fmt: skip

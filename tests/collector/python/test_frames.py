@@ -209,6 +209,31 @@ def test_functions_called_through_perf_s_trampolines_show_once(
     assert twice <= seen.total() / 50  # frames change while a sample reads them
 
 
+MADE_ANEW = """
+print("ready", flush=True)
+input()
+while True:
+    for number in range(4):
+        code = compile("x = 0\\nfor i in range(40_000): x += i", f"script {number}", "exec")
+        exec(code, {})
+        del code
+"""
+
+
+@pytest.mark.parametrize(
+    "python", [python for python in interpreters() if python.minor >= 12], ids=lambda python: python.name
+)
+def test_code_that_takes_the_place_of_other_code_in_memory_has_its_own_name(
+    watched: tuple[Host, Sampler], python: Interpreter
+) -> None:
+    seen, _ = run(watched, python.path, "-c", MADE_ANEW)
+    shares = Counter[str]()
+    for stack, count in seen.stacks:
+        shares[[frame.file for frame in stack if frame.line or "python]" in frame.function][-1]] += count
+    scripts = [shares[f"script {number}"] / seen.total() for number in range(4)]
+    assert max(scripts) < 0.35, shares  # most are gone before they are read
+
+
 @pytest.mark.parametrize("fork", ["fork", "fork in C"])
 def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Sampler], fork: str) -> None:
     parent, child = run(watched, sys.executable, str(PROGRAM), "nested", fork)
