@@ -220,8 +220,8 @@ def _python_3_12(code_type: int) -> Layout:
 
 def _text(walk: Walk, text_ascii: int, text_compact: int) -> Text:
     return Text(
-        code_line=walk.code_line, code_version=walk.code_version, code_file=112, code_name=walk.code_name, code_lines=136,
-        code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_ascii=text_ascii,
+        code_line=walk.code_line, code_version=walk.code_version, code_file=112, code_name=walk.code_name,
+        code_lines=136, code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_ascii=text_ascii,
         text_compact=text_compact, bytes_length=16, bytes_data=32,
     )  # fmt: skip
 
