@@ -18,7 +18,7 @@ _SYMBOL_64 = np.dtype(
 _SYMBOL_32 = np.dtype(
     [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]
 )
-_FUNCTION, _IFUNC = 2, 10
+_UNTYPED, _FUNCTION, _IFUNC = 0, 2, 10
 _UNDERSCORE = ord("_")
 _PART_BYTES, _PART_ROWS = 1 << 20, 1 << 15
 
@@ -34,13 +34,16 @@ class Functions(NamedTuple):
 
 
 def read_functions(read: Read, sections: Sequence[Section], kind: int) -> Functions | None:
-    """Returns the functions that the symbol table of that kind (SYMTAB, DYNSYM) defines; None if it has none. Raises
-    OSError."""
+    """Returns the functions that the symbol table of that kind (SYMTAB, DYNSYM) defines; None if it has none. Symbols
+    without a type, but with a size, are parts of functions that compilers put elsewhere (LLVM's basic block sections);
+    in other sections than those with code, they may be anything. Raises OSError."""
     section = _section(sections, kind)
     if section is None:
         return None
     rows = _rows(read, section)
-    rows = rows[np.isin(rows["info"] & 15, (_FUNCTION, _IFUNC)) & (rows["section"] != 0) & (rows["name"] != 0)]
+    kind_of = rows["info"] & 15
+    functions = np.isin(kind_of, (_FUNCTION, _IFUNC)) | ((kind_of == _UNTYPED) & (rows["size"] > 0))
+    rows = rows[functions & (rows["section"] != 0) & (rows["name"] != 0)]
     if not len(rows):
         return None
     names = content(read, sections[section.link], MAX_TABLE_BYTES)

@@ -120,6 +120,14 @@ def test_of_several_names_of_a_function_the_plain_one_is_taken(tmp_path: Path) -
     assert not {"__internal_answer", "tiny"} & {code_range.name for code_range in of(tmp_path / "a.so")}
 
 
+def test_parts_of_functions_that_a_compiler_put_elsewhere_have_names(tmp_path: Path) -> None:
+    """As LLVM's basic block sections: a symbol with a size, and without a type."""
+    assembly = ".type work, @function\nwork: nop; ret\n.size work, . - work\nwork.cold: nop; ret\n"
+    (tmp_path / "a.s").write_text(assembly + ".size work.cold, . - work.cold\nlabel: nop\n")
+    subprocess.run(["gcc", "-shared", "-nostdlib", tmp_path / "a.s", "-o", tmp_path / "a.so"], check=True)
+    assert [(range.name, range.end - range.start) for range in of(tmp_path / "a.so")] == [("work", 2), ("work.cold", 2)]
+
+
 def test_32_bit_files_have_names_too(tmp_path: Path) -> None:
     (tmp_path / "a.s").write_text(".globl main\n.type main, @function\nmain: nop; ret\n.size main, . - main\nnop\n")
     subprocess.run(["as", "--32", tmp_path / "a.s", "-o", tmp_path / "a.o"], check=True)
