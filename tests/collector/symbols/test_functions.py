@@ -125,7 +125,7 @@ def test_parts_of_functions_that_a_compiler_put_elsewhere_have_names(tmp_path: P
     assembly = ".type work, @function\nwork: nop; ret\n.size work, . - work\nwork.cold: nop; ret\n"
     (tmp_path / "a.s").write_text(assembly + ".size work.cold, . - work.cold\nlabel: nop\n")
     subprocess.run(["gcc", "-shared", "-nostdlib", tmp_path / "a.s", "-o", tmp_path / "a.so"], check=True)
-    assert [(range.name, range.end - range.start) for range in of(tmp_path / "a.so")] == [("work", 2), ("work.cold", 2)]
+    assert [(found.name, found.end - found.start) for found in of(tmp_path / "a.so")] == [("work", 2), ("work.cold", 2)]
 
 
 def test_32_bit_files_have_names_too(tmp_path: Path) -> None:
