@@ -77,12 +77,12 @@ def names_come_from_an_upload(pipeline: Pipeline) -> None:
         headers = {"content-type": "application/x-protobuf"}
         request = urllib.request.Request(f"http://{pipeline.gateway}{path}", body, headers)
         urllib.request.urlopen(request, timeout=PATIENCE_S)
-    unnamed = {";".join(f"program+{at:#x}" for at in reversed(leaf_first)) + f" {VALUE_NS}"}
+    unnamed = {f"[program];[program];[program] {VALUE_NS}"}
     services = ("native", "native-otlp")
     pipeline.wait(lambda: [graph(service) for service in services], lambda texts: set(texts) == unnamed)
     upload = [*ICESTREAM, "symbols", "upload", "--kafka", pipeline.settings.kafka, str(program)]
     subprocess.run(upload, check=True, capture_output=True, cwd=Path(__file__).parents[2])
-    named = {f"main;parse;program+{address['scan']:#x} {VALUE_NS}"}
+    named = {f"main;parse;[program] {VALUE_NS}"}
     pipeline.wait(lambda: [graph(service) for service in services], lambda texts: set(texts) == named)
 
 

@@ -13,12 +13,10 @@ from tests.waiting import PATIENCE_S, wait_until
 class SlowWindows:
     """In place of Windows: looking at a process takes until it is let go."""
 
-    details_s = 0.0
-
     def __init__(self) -> None:
         self.let_go = threading.Event()
 
-    def notice(self, pids: list[int]) -> None:
+    def look(self, pid: int) -> None:
         assert self.let_go.wait(PATIENCE_S)
 
 
@@ -27,11 +25,10 @@ def test_a_thread_that_waits_is_named_until_it_goes_on(monkeypatch: pytest.Monke
     builder = BatchBuilder(work, windows, None, None)  # type: ignore[arg-type]
     builder.start()
     work.sampled(1)
-    wait_until(lambda: len(work) == 0)
     assert stalls.why() is None
     monkeypatch.setattr(stalls, "STALLED_S", 0.0)
-    wait_until(lambda: stalls.stalled() == ["build"])
-    assert "in build" in str(stalls.why())
+    wait_until(lambda: stalls.stalled() == ["look"])
+    assert "in look" in str(stalls.why())
     assert next(iter(metrics.STALLED_THREADS.collect())).samples[0].value == 1
     windows.let_go.set()
     wait_until(lambda: stalls.why() is None)

@@ -75,11 +75,11 @@ def symbols(path: Path) -> dict[str, int]:
 
 
 def check(ranges: list[MappedRange], pid: int, path: Path) -> None:
-    base = min(each.start for each in ranges if each.file.file == str(path)) & ~0xFFFFF
-    base -= 0x100000
+    first = min(segment.vaddr for segment in identity.read_bytes(path.read_bytes()).segments if segment.executable)
+    base = min(each.start for each in ranges if each.file.file == str(path)) - (first & ~0xFFF)
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     for vaddr in symbols(path).values():
-        address = vaddr % 0x400000 + base
+        address = vaddr + base
         assert os.pread(memory, 2, address) == b"\x90\xc3"  # the two functions begin so
         [found] = [each for each in ranges if each.start <= address < each.end]
         assert address + found.bias & (1 << 64) - 1 == vaddr
