@@ -82,7 +82,7 @@ def names_come_from_an_upload(pipeline: Pipeline) -> None:
     pipeline.wait(lambda: [graph(service) for service in services], lambda texts: set(texts) == unnamed)
     upload = [*ICESTREAM, "symbols", "upload", "--kafka", pipeline.settings.kafka, str(program)]
     subprocess.run(upload, check=True, capture_output=True, cwd=Path(__file__).parents[2])
-    named = {f"main;parse;[program] {VALUE_NS}"}
+    named = {f"main;parse;program+{address['scan']:#x} {VALUE_NS}"}  # where it begins is known
     pipeline.wait(lambda: [graph(service) for service in services], lambda texts: set(texts) == named)
 
 
