@@ -107,7 +107,7 @@ def parse(parts: list[bytes]) -> Records:
                 lost += time(data, begin + 16)[0]
                 lost_monotonic_ns = max(lost_monotonic_ns, time(data, at - 8)[0])
             elif kind == _KSYMBOL:
-                kernel_code.append(_kernel_code(data, begin, size, time(data, at - 8)[0]))
+                kernel_code.append(_kernel_code(data, begin, size))
             elif (
                 kind == _MMAP2
                 or (kind == _COMM and misc & _COMM_EXEC)
@@ -137,10 +137,13 @@ def decode(record: Record) -> Event | None:
     return Forked(monotonic_ns, parent) if kind == _FORK else Exited(monotonic_ns)
 
 
-def _kernel_code(data: bytes, at: int, size: int, monotonic_ns: int) -> KernelCode:
+def _kernel_code(data: bytes, at: int, size: int) -> KernelCode:
+    """The time is behind the name, which is filled up to 8 bytes: the kernel says a larger size to each further event
+    of a CPU that asks for these records, ours or another profiler's."""
     start, length, _, flags = _KERNEL_CODE.unpack_from(data, at + 8)
-    name = data[at + _KERNEL_NAME_AT : at + size - 8].partition(b"\0")[0].decode("utf-8", "replace")
-    return KernelCode(monotonic_ns, start, start + length, name, bool(flags & _UNREGISTER))
+    name = data[at + _KERNEL_NAME_AT : at + size - 8].partition(b"\0")[0]
+    (monotonic_ns,) = _TIME.unpack_from(data, min(at + _KERNEL_NAME_AT + (len(name) + 8 & -8), at + size - 8))
+    return KernelCode(monotonic_ns, start, start + length, name.decode("utf-8", "replace"), bool(flags & _UNREGISTER))
 
 
 def _mapped(data: bytes, at: int, misc: int, size: int, monotonic_ns: int) -> Mapped | None:

@@ -43,9 +43,9 @@ for name in sys.argv[1:]:
 
 
 def record(monotonic_ns: int, start: int, size: int, name: str, gone: bool = False) -> bytes:
-    """As the kernel writes PERF_RECORD_KSYMBOL."""
-    text = name.encode().ljust(-(-len(name) // 8) * 8 + 8, b"\0")
-    body = struct.pack("<QIHH", start, size, 1, int(gone)) + text + struct.pack("<Q", monotonic_ns)
+    """As the kernel writes PERF_RECORD_KSYMBOL for the second event of a CPU: with a size that is too large."""
+    text = name.encode().ljust(len(name) + 8 & -8, b"\0")
+    body = struct.pack("<QIHH", start, size, 1, int(gone)) + text + struct.pack("<QQ", monotonic_ns, 0)
     return struct.pack("<IHH", 17, 0, 8 + len(body)) + body
 
 
