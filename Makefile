@@ -15,9 +15,12 @@ STEPS := setup-test ruff schemas-check bpf-check kafka mypy-and-test-ebpf test-t
 unexport PYTHONDONTWRITEBYTECODE
 CONTAINERS := tests/pipeline/test_containers.py
 # Programs of the kinds of which public reports say that profilers show false frames, or none.
-REPORTS := $(addprefix tests/collector/,test_leaderless.py test_generated_code.py unwind/test_programs.py unwind/test_go_stacks.py \
-  unwind/test_return_probes.py processes/test_reused_ids.py processes/test_same_identity.py processes/test_shared_pages.py \
-  processes/test_range_limit.py processes/test_copied_text.py symbols/test_many_symbols.py python/test_frames.py)
+REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_code.py \
+  tests/collector/unwind/test_programs.py tests/collector/unwind/test_go_stacks.py \
+  tests/collector/unwind/test_return_probes.py tests/collector/processes/test_reused_ids.py \
+  tests/collector/processes/test_same_identity.py tests/collector/processes/test_shared_pages.py \
+  tests/collector/processes/test_range_limit.py tests/collector/processes/test_copied_text.py \
+  tests/collector/symbols/test_many_symbols.py tests/collector/python/test_frames.py
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
