@@ -95,6 +95,7 @@ class Windows:
         started = time.perf_counter()
         offset_ns = self._update_clock()
         self._labels.declare(services)
+        self._fresh.clear()
         off_cpu = drained.samples.off_cpu
         self._notice(np.unique(drained.samples.pid).tolist())
         if off_cpu is not None:
@@ -103,7 +104,6 @@ class Windows:
         messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, dropped_samples)
         if off_cpu is not None:
             messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
-        self._fresh.clear()
         ended = self._mappings.expire()
         self._labels.forget(ended)
         self._python.forget(ended)
