@@ -18,13 +18,11 @@ except ImportError:
     import _xxsubinterpreters as interpreters
 
 DEPTH = 30
-CODE = """
+DEFINITION = """
 def burn_elsewhere():
     x = 0
     for i in range(200_000):
         x += i * i
-
-burn_elsewhere()
 """
 
 
@@ -80,7 +78,7 @@ def in_tasks():
 
 
 def in_interpreter():
-    interpreters.run_string(INTERPRETER, CODE)
+    interpreters.run_string(INTERPRETER, "burn_elsewhere()")
 
 
 def worker(stopped):
@@ -92,7 +90,9 @@ def main(parts):
     print("ready", flush=True)
     sys.stdin.readline()
     global INTERPRETER
-    INTERPRETER = interpreters.create() if "interpreter" in parts else None
+    if "interpreter" in parts:
+        INTERPRETER = interpreters.create()
+        interpreters.run_string(INTERPRETER, DEFINITION)
     stopped = threading.Event()
     if "threads" in parts:
         for _ in range(2):
