@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CONTAINERS := tests/pipeline/test_containers.py
 # Programs of the kinds of which public reports say that profilers show false frames, or none.
 REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_code.py \
-  tests/collector/unwind/test_programs.py tests/collector/unwind/test_go_stacks.py \
+  tests/collector/unwind/test_programs.py tests/collector/unwind/cfi/test_go_stacks.py \
   tests/collector/unwind/test_return_probes.py tests/collector/processes/test_reused_ids.py \
   tests/collector/processes/test_same_identity.py tests/collector/processes/test_shared_pages.py \
   tests/collector/processes/test_range_limit.py tests/collector/processes/test_copied_text.py \

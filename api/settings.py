@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from icestream.allowed_hosts import allowed_hosts
+from icestream.http.allowed_hosts import allowed_hosts
 from icestream.settings import Settings, setting
 
 

@@ -6,9 +6,9 @@ import time
 
 from api.errors import ApiError
 from api.http.app_state import AppState
-from api.queries.selection import Selection
-from api.queries.stack_values import read_selected_stacks
-from api.queries.time_range import TimeRange
+from api.queries.selection.selection import Selection
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.stack_values import read_selected_stacks
 from icestream.settings import SettingError
 from icestream.times import HOUR_NS
 from icestream.topics import DEFAULT_PROFILE_TYPE

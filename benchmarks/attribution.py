@@ -20,7 +20,7 @@ import numpy as np
 
 from collector.activity.activity_socket import ActivityReceiver
 from icestream import tracing
-from streams.attach import Intervals, covering, in_order
+from streams.operators.attach import Intervals, covering, in_order
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPANS = 20_000

@@ -15,12 +15,12 @@ import time
 
 import numpy as np
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages.message_id import MessageId
 from icestream.topics import SAMPLES
-from sinks.clickhouse import ClickHouseSink
-from sinks.migrate import migrate
-from sinks.ranges import InFlight, MessageRange
+from sinks.clickhouse.migrate import migrate
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from tests.data.messages import batch_id, sample_batch, sample_series, source
 

@@ -23,9 +23,9 @@ from fastapi.testclient import TestClient
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients, connect
+from icestream.clickhouse.client import Clients, connect
 from icestream.topics import DEFAULT_PROFILE_TYPE
-from sinks.migrate import migrate
+from sinks.clickhouse.migrate import migrate
 
 FUNCTIONS = 20_000
 START_S = 1_770_000_000

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from icestream import kafka
-from icestream.clickhouse import connect
+from icestream.clickhouse.client import connect
+from icestream.kafka import clients
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from tests.chaos.cluster import STORE, Cluster
@@ -108,7 +108,7 @@ def measure(folder: Path, hosts: int, windows: int) -> dict[str, object]:
 def _publish(cluster: Cluster, fleet: Fleet, hosts: int, window: int, begin: int) -> float:
     """Publishes one window of each host, and waits until all is stored; returns the seconds that it took."""
     started = time.monotonic()
-    producer = kafka.producer(cluster.settings)
+    producer = clients.producer(cluster.settings)
     for host in range(hosts):
         made = fleet.window(host, window + 1, begin + window * WINDOW_NS)
         producer.produce(ACTIVITY, made.activity, key=f"host-{host}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from icestream.messages.message_id import MessageId
 from icestream.times import DAY_NS, HOUR_NS
 from icestream.topics import ACTIVITY, RAW
-from streams.process import Processor
+from streams.partition.process import Processor
 from tests.data.fleet import SAMPLES, Fleet
 
 PARTITIONS, DAYS = 12, 7

@@ -14,18 +14,18 @@ import sys
 import tempfile
 import time
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, RAW
 from jobs.backfill import backfill
 from jobs.job import Job
-from jobs.recompute import Counts, Recomputer, Unit
-from jobs.slices import Work
-from jobs.sources import ArchiveSource
-from sinks.archive import Archived, ArchiveSink
-from sinks.migrate import migrate
-from sinks.ranges import InFlight, MessageRange
-from streams.process import Operators
+from jobs.recompute.recompute import Counts, Recomputer, Unit
+from jobs.recompute.slices import Work
+from jobs.recompute.sources import ArchiveSource
+from sinks.archive.archive import Archived, ArchiveSink
+from sinks.clickhouse.migrate import migrate
+from sinks.runner.ranges import InFlight, MessageRange
+from streams.partition.process import Operators
 from tests.data.fleet import Fleet
 from tests.data.messages import WINDOW_NS
 

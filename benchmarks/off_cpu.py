@@ -24,7 +24,7 @@ from collector.bpf.sampler import Sampler
 from collector.guest.own_cpu import enable_stats
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 
 SHARES = {"nothing_followed": 1e-9, "share_0.01": 0.01, "share_0.1": 0.1, "share_1": 1.0}
 ROUNDS = 5

@@ -22,7 +22,7 @@ from collector.bpf.perf_event import open_clock
 from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PERIOD_NS = 1_000_000

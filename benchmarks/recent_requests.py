@@ -28,20 +28,20 @@ from clickhouse_connect.driver.client import Client
 
 from api.errors import ApiError
 from api.queries.database import Database
-from api.queries.heaviest_traces import MinCpu, read_heaviest_traces
-from api.queries.operations import read_operations
-from api.queries.selection import Selection
-from api.queries.time_range import TimeRange
+from api.queries.operations.operations import read_operations
+from api.queries.selection.selection import Selection
+from api.queries.selection.time_range import TimeRange
+from api.queries.traces.heaviest_traces import MinCpu, read_heaviest_traces
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
-from icestream.operation_sums import QUANTILES
-from icestream.rollups import HOUR_S, OPERATION_HOURS, OPERATION_SIX_HOURS
+from icestream.clickhouse.client import Clients
+from icestream.clickhouse.operation_sums import QUANTILES
+from icestream.clickhouse.rollups import HOUR_S, OPERATION_HOURS, OPERATION_SIX_HOURS
 from icestream.topics import DEFAULT_PROFILE_TYPE
-from sinks.buckets import Bucket
-from sinks.cluster import DICTIONARIES
-from sinks.migrate import migrate
-from sinks.rollup_builds import note_builds
-from sinks.rollups import build
+from sinks.clickhouse.cluster import DICTIONARIES
+from sinks.clickhouse.migrate import migrate
+from sinks.rollups.buckets import Bucket
+from sinks.rollups.builder import build
+from sinks.rollups.builds import note_builds
 
 SERVICES, OPERATIONS = 20, 50
 _SAMPLE_NS = 10**9 // 19

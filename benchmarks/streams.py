@@ -19,8 +19,8 @@ from icestream.messages import checks
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import Mapping
-from streams.process import Processor
-from streams.series_encoder import SeriesEncoder
+from streams.operators.series_encoder import SeriesEncoder
+from streams.partition.process import Processor
 from tests.data.messages import activity_batch, batch_id, raw_batch, raw_series
 
 CPUS, HERTZ, WINDOW_S = 64, 19, 5

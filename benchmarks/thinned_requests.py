@@ -1,4 +1,4 @@
-"""What thinning the requests of a day saves (sinks/thin_requests.py), and what it costs.
+"""What thinning the requests of a day saves (sinks/requests/thin_requests.py), and what it costs.
 
     python -m benchmarks.thinned_requests [--requests 1000000]
 
@@ -16,12 +16,12 @@ import time
 
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import Clients
-from icestream.rollups import DAY_S
-from sinks.delete_requests import TABLES
-from sinks.migrate import migrate
-from sinks.rollups import Rollups
-from sinks.thin_requests import thin_requests
+from icestream.clickhouse.client import Clients
+from icestream.clickhouse.rollups import DAY_S
+from sinks.clickhouse.migrate import migrate
+from sinks.requests.delete_requests import TABLES
+from sinks.requests.thin_requests import thin_requests
+from sinks.rollups.builder import Rollups
 
 DAY = 1_770_000_000 // DAY_S * DAY_S
 SERVICES, OPERATIONS = 10, 5

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collector.processes.mapped_files import VDSO, vdso_bytes
-from collector.unwind import code_file
-from collector.unwind import table as unwind_table
-from collector.unwind.cache import TableCache
-from collector.unwind.table import UnwindTable
+from collector.unwind.cfi import code_file
+from collector.unwind.tables import table as unwind_table
+from collector.unwind.tables.cache import TableCache
+from collector.unwind.tables.table import UnwindTable
 
 TURNS = 5
 LIBRARIES = Path("/lib/x86_64-linux-gnu")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* How Go's runtime works on the stack of the scheduler for a goroutine, which has one of its own (Go's
- * src/runtime/asm_amd64.s, runtime2.go). collector/unwind/go_stacks.py says where it does, and has the offsets that differ. */
+ * src/runtime/asm_amd64.s, runtime2.go). collector/unwind/cfi/go_stacks.py says where it does, and has the offsets that differ. */
 #ifndef ICESTREAM_GO_STACKS_H
 #define ICESTREAM_GO_STACKS_H
 

@@ -108,7 +108,7 @@ struct row_page {
 	u32 rows[1 << PAGE_BITS];
 };
 
-/* collector/unwind/cfi_steps.py says what these mean. */
+/* collector/unwind/cfi/steps.py says what these mean. */
 struct rule {
 	u8 cfa_kind : 6;
 	u8 saved_by_rbp : 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Walks user stacks by unwinding tables on x86-64 (collector/unwind/cfi.py makes the tables from .eh_frame).
+/* Walks user stacks by unwinding tables on x86-64 (collector/unwind/cfi/section.py makes the tables from .eh_frame).
  *
  * A frame is its pc, sp and bp, and where it has the other callee-saved registers. The rule for pc says where the
  * canonical frame address is (CFA: the caller's sp), and where the caller's registers were saved. The return address lies

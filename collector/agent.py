@@ -35,9 +35,9 @@ from collector.profiler import Profiler
 from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
-from collector.unwind.cache import TableCache
-from icestream.loaded_code import drop_start_pages
-from icestream.operations import OperationNames
+from collector.unwind.tables.cache import TableCache
+from icestream.labels.operations import OperationNames
+from icestream.process.loaded_code import drop_start_pages
 
 log = logging.getLogger(__name__)
 

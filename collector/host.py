@@ -17,7 +17,7 @@ from collector.processes.process import Process
 from collector.processes.watch import Watcher
 from collector.python.code_queue import CodeQueue
 from collector.python.processes import PythonProcesses
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 from collector.unwind.unwinding import Unwinding
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from collector.kernel_code import kernel_build_id, modules, stext, text_bytes
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_history import Located
 from collector.processes.perfmap import Name
-from icestream import address_ranges
+from icestream.columns import address_ranges
 from icestream.v1.common_pb2 import Mapping
 
 KERNEL_FILE = "[kernel]"

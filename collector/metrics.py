@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from icestream.metrics import CountedElsewhere
+from icestream.http.metrics import CountedElsewhere
 
 BATCHES = Counter("icestream_collector_batches_total", "windows given to the publisher", ["topic"])
 SAMPLES = Counter("icestream_collector_samples_total", "samples in raw batches")

@@ -4,7 +4,7 @@ import dataclasses
 import socket
 from pathlib import Path
 
-from icestream.producer_settings import ProducerSettings
+from icestream.kafka.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings, SettingError, setting
 
 _SPOOL = Path("/var/lib/icestream/spool")

@@ -6,7 +6,7 @@ from pathlib import Path
 from api.settings import ApiSettings
 from collector.settings import CollectorSettings, UploadSettings
 from gateway.settings import GatewaySettings, IntakeSettings, ScrapeSettings
-from icestream.producer_settings import ProducerSettings
+from icestream.kafka.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
 from sinks.settings import LakeSettings, SinkSettings

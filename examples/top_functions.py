@@ -7,8 +7,8 @@ from collections import Counter
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from icestream.messages.samples import decode_samples
+from icestream.messages.stack_names import StackNames
 from icestream.messages.stacks import decode_stacks
-from icestream.stack_names import StackNames
 from icestream.topics import DEFAULT_PROFILE_TYPE, PREFIX, SAMPLES, STACKS
 
 

@@ -7,10 +7,10 @@ import xxhash
 
 from gateway.encode import Encoded
 from gateway.readers.otlp_spans import SentSpans
+from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.messages.activity import decode_activity
 from icestream.messages.plausible import Times
 from icestream.messages.raw import GATEWAY
-from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId

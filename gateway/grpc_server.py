@@ -20,10 +20,10 @@ from gateway.publisher import Publisher
 from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
 from gateway.tls import Tls
-from icestream.descriptors import raise_limit
-from icestream.head_deadline import HEAD_S
-from icestream.http_server import DESCRIPTORS, ServerError
-from icestream.room import Room
+from icestream.http.head_deadline import HEAD_S
+from icestream.http.room import Room
+from icestream.http.server import DESCRIPTORS, ServerError
+from icestream.process.descriptors import raise_limit
 
 PROFILES = "opentelemetry.proto.collector.profiles.v1development.ProfilesService"
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"

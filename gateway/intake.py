@@ -18,8 +18,8 @@ from gateway.reading_threads import in_reading_thread
 from gateway.sent_profile import SentProfile, SentProfiles
 from gateway.series_limit import SeriesLimit
 from gateway.settings import IntakeSettings
+from icestream.labels.operations import OperationNames
 from icestream.messages.plausible import TimeLimits, Times
-from icestream.operations import OperationNames
 from icestream.topics import ACTIVITY
 
 

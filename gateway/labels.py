@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from icestream.excess_labels import without_excess
+from icestream.labels.excess_labels import without_excess
 from icestream.messages.checks import MAX_ID, MAX_LABELS, Labels
 
 MAX_VALUE = 200

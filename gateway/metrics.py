@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from icestream.metrics import CountedElsewhere
+from icestream.http.metrics import CountedElsewhere
 
 REQUESTS = Counter("icestream_gateway_requests_total", "Requests, by route and status", ["route", "status"])
 SECONDS = Histogram(

@@ -14,7 +14,7 @@ from gateway.otlp_intake import take_profiles, take_spans
 from gateway.readers.otlp import Arrival
 from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
-from icestream import dead_letters, kafka
+from icestream.kafka import clients, dead_letters
 from icestream.topics import GATEWAY_PROFILES_GROUP, GATEWAY_SPANS_GROUP
 
 _log = logging.getLogger(__name__)
@@ -75,11 +75,11 @@ class OtlpTopic:
     def __init__(self, settings: GatewaySettings, topic: str, group: str, take: Take) -> None:
         self._topic = topic
         self._take_message = take
-        self._consumer = kafka.consumer(settings, group, log_level=2)  # it rests while a message is taken
+        self._consumer = clients.consumer(settings, group, log_level=2)  # it rests while a message is taken
         self._ends: dict[tuple[str, int], int] = {}
         """Of the messages of each partition that are taken and not committed yet."""
         self._consumer.subscribe([topic], on_revoke=lambda *_: self._ends.clear())
-        self._producer = kafka.producer(settings, **kafka.MAY_REPEAT)  # of dead letters
+        self._producer = clients.producer(settings, **clients.MAY_REPEAT)  # of dead letters
         self._rate = dead_letters.Rate(_LETTERS_A_MINUTE)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=topic, daemon=True)
@@ -149,7 +149,7 @@ class OtlpTopic:
     def _commit(self) -> None:
         if self._ends:
             places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in self._ends.items()]
-            for place in kafka.commit(self._consumer, places):
+            for place in clients.commit(self._consumer, places):
                 if place.error is not None:
                     raise KafkaException(place.error)
             self._ends.clear()

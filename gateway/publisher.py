@@ -13,8 +13,8 @@ from confluent_kafka import Message as Report
 from gateway import metrics
 from gateway.errors import unavailable
 from gateway.settings import IntakeSettings
-from icestream import kafka
-from icestream.backlog import backlogs
+from icestream.kafka import clients
+from icestream.kafka.backlog import backlogs
 from icestream.topics import RAW
 
 _log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class Publisher:
         self._ack_s = settings.gateway_ack_s
         self._logged = float("-inf")
         # A message that Kafka may have got twice is one batch to those who read it.
-        self._producer = kafka.producer(
+        self._producer = clients.producer(
             settings,
-            **kafka.MAY_REPEAT
+            **clients.MAY_REPEAT
             | {
                 "message.timeout.ms": int(self._ack_s * 1000),
                 "linger.ms": _LINGER_MS,

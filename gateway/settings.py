@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from gateway.readers.otlp_revision import REVISIONS
-from icestream.allowed_hosts import allowed_hosts
-from icestream.producer_settings import ProducerSettings
+from icestream.http.allowed_hosts import allowed_hosts
+from icestream.kafka.producer_settings import ProducerSettings
 from icestream.settings import MessageSettings, SettingError, setting
 
 _MB = 10**6

@@ -17,11 +17,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from icestream import __version__
-from icestream.log_repeats import LimitRepeats
-from icestream.printable import PrintableFormatter
+from icestream.clickhouse.without_pandas import without_pandas
+from icestream.kafka.log_repeats import LimitRepeats
+from icestream.process.printable import PrintableFormatter
+from icestream.process.standard_output import OutputError, standard_output
 from icestream.settings import SettingError, UnreadableFile, variable
-from icestream.standard_output import OutputError, standard_output
-from icestream.without_pandas import without_pandas
 
 GROUP = "icestream.commands"
 WRONG_USAGE = 2

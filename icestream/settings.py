@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, get_args, get_type_hints
 
-from icestream.data_folder import default_data
-from icestream.run_info import kafka_clients
+from icestream.files.data_folder import default_data
+from icestream.files.run_info import kafka_clients
 
 PREFIX = "ICESTREAM_"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -1,23 +1,23 @@
 """Backfill: recomputes a time range, and replaces what is stored of the batches that it recomputed.
 
-It works slice by slice, see jobs/slices.py. It replaces rows by the batch that they name. Rows of any other batch, such
-as one that arrived while the backfill ran, stay as they are.
+It works slice by slice, see jobs/recompute/slices.py. It replaces rows by the batch that they name. Rows of any other
+batch, such as one that arrived while the backfill ran, stay as they are.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from jobs import lake
-from jobs.batches import batches_of, describe, describe_stored, host_minutes, missing_batches, outside
-from jobs.corrections import mark_corrections, marks
 from jobs.job import JobError, Outcome
-from jobs.lake import StoredBatch
-from jobs.names import add_names
-from jobs.recompute import Counts
-from jobs.slices import Work, work_through
-from jobs.staging import Staging
+from jobs.lake import lake
+from jobs.lake.lake import StoredBatch
+from jobs.recompute.recompute import Counts
+from jobs.recompute.slices import Work, work_through
+from jobs.staging.staging import Staging
+from jobs.stored.batches import batches_of, describe, describe_stored, host_minutes, missing_batches, outside
+from jobs.stored.corrections import mark_corrections, marks
+from jobs.stored.names import add_names
 from jobs.time_range import HostMinute
-from sinks.archive import DamagedFile
+from sinks.archive.archive import DamagedFile
 
 _NAMED = 100
 """How many missing batches an error names the hosts of."""

@@ -35,7 +35,7 @@ class Job:
     source: str = "auto"  # auto, kafka, archive
     dry_run: bool = False
     allow_missing: bool = False
-    operators: str = ""  # MODULE:NAME of a streams.process.Operators; empty: the default operators
+    operators: str = ""  # MODULE:NAME of a streams.partition.process.Operators; empty: the default operators
     name: str = ""  # empty: by kind and range
     processes: int = 1
     restart: bool = False  # forget what an earlier run of this name has done

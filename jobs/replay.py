@@ -1,25 +1,26 @@
 """Replay: recomputes a time range, and puts back what the tables lack or have otherwise.
 
-It compares the range with the tables minute by minute and host by host (jobs/compare.py), slice by slice
-(jobs/slices.py). It leaves a minute alone that is as it was recomputed; in any other minute it replaces the rows of the
-batches that it recomputed. So a replay of complete data changes nothing, and a replay that was killed can be run again.
-It never touches a minute with batches that the source no longer has, or with samples whose activity it no longer has.
+It compares the range with the tables minute by minute and host by host (jobs/stored/compare.py), slice by slice
+(jobs/recompute/slices.py). It leaves a minute alone that is as it was recomputed; in any other minute it replaces the
+rows of the batches that it recomputed. So a replay of complete data changes nothing, and a replay that was killed can
+be run again. It never touches a minute with batches that the source no longer has, or with samples whose activity it no
+longer has.
 """
 
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from jobs import lake
-from jobs.batches import host_minutes, missing_batches, outside
-from jobs.compare import compare, in_minutes
-from jobs.corrections import mark_corrections, marks
 from jobs.job import Outcome
-from jobs.lake_rows import JobLake
-from jobs.names import add_names
-from jobs.recompute import Counts
-from jobs.restored import Restored
-from jobs.slices import Work, work_through
-from jobs.staging import Staging
+from jobs.lake import lake
+from jobs.lake.rows import JobLake
+from jobs.recompute.recompute import Counts
+from jobs.recompute.slices import Work, work_through
+from jobs.staging.staging import Staging
+from jobs.stored.batches import host_minutes, missing_batches, outside
+from jobs.stored.compare import compare, in_minutes
+from jobs.stored.corrections import mark_corrections, marks
+from jobs.stored.names import add_names
+from jobs.stored.restored import Restored
 from jobs.time_range import HostMinute
 
 _TABLES = {"samples": ("trace_samples", "samples"), "activity": ("activity",)}

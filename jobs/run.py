@@ -11,24 +11,24 @@ from pathlib import Path
 from clickhouse_connect.driver.exceptions import Error
 from deltalake.exceptions import DeltaError
 
-from icestream.clickhouse import Clients
-from icestream.progress import Progress
-from icestream.symcache import SymCaches
-from icestream.without_pandas import allow_pandas
+from icestream.clickhouse.client import Clients
+from icestream.clickhouse.without_pandas import allow_pandas
+from icestream.process.progress import Progress
+from icestream.symbols.symcache import SymCaches
 from jobs.backfill import backfill, plan
-from jobs.batches import known_before
-from jobs.cut import check_cut, take_cut
 from jobs.job import Job, JobError, Outcome
-from jobs.lake_rows import JobLake
-from jobs.lock import JobLock
+from jobs.lake.rows import JobLake
+from jobs.locks.lock import JobLock
+from jobs.recompute.cut import check_cut, take_cut
+from jobs.recompute.slices import Work
+from jobs.recompute.sources import KafkaSource, Source, SourceError, choose
 from jobs.replay import replay
-from jobs.slices import Work
-from jobs.sources import KafkaSource, Source, SourceError, choose
-from sinks.disk_room import room_of
-from sinks.migrate import MigrationError, check
+from jobs.stored.batches import known_before
+from sinks.clickhouse.disk_room import room_of
+from sinks.clickhouse.migrate import MigrationError, check
 from sinks.settings import StorageSettings
-from streams.process import Operators
-from streams.symbolize import Symbolizer
+from streams.operators.symbolize import Symbolizer
+from streams.partition.process import Operators
 
 log = logging.getLogger(__name__)
 
@@ -76,5 +76,7 @@ def make_operators(name: str, settings: StorageSettings) -> Operators:
     except (ImportError, AttributeError, ValueError) as error:
         raise JobError(f"--operators {name}: {error}") from error
     if not isinstance(operators, Operators):
-        raise JobError(f"--operators {name}: expected a streams.process.Operators, got {type(operators).__name__}")
+        raise JobError(
+            f"--operators {name}: expected a streams.partition.process.Operators, got {type(operators).__name__}"
+        )
     return operators

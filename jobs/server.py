@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from icestream.clickhouse import Clients, embedded_folder
-from icestream.progress import Progress
+from icestream.clickhouse.client import Clients, embedded_folder
+from icestream.process.progress import Progress
 from jobs.job import Job, JobError, Outcome
 from sinks.settings import StorageSettings
 

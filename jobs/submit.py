@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from clickhouse_connect.driver.exceptions import Error
 
-from icestream.clickhouse import Clients
-from icestream.progress import Progress
+from icestream.clickhouse.client import Clients
+from icestream.process.progress import Progress
 from jobs.job import Job, JobError, Outcome
 from jobs.server import ask_server, socket_path
-from sinks.migrate import shown
+from sinks.clickhouse.migrate import shown
 from sinks.settings import StorageSettings
 
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages.checks import MAX_LINES
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.symbols import decode_symbol_file
-from icestream.symcache import Symbols, SymCacheError, SymCaches
+from icestream.symbols.symcache import Symbols, SymCacheError, SymCaches
 from icestream.topics import RESOLVE_GROUP, STACKS, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import metrics
-from sinks.migrate import check
-from sinks.ranges import MessageRange
-from sinks.seen import TriedLocations
+from sinks.clickhouse.migrate import check
+from sinks.runner.ranges import MessageRange
+from sinks.runner.seen import TriedLocations
 
 log = logging.getLogger(__name__)
 

@@ -9,23 +9,23 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from icestream import dead_letters
-from icestream.clickhouse import Clients, is_embedded
-from icestream.kafka import MAY_REPEAT, producer
+from icestream.clickhouse.client import Clients, is_embedded
+from icestream.kafka import dead_letters
+from icestream.kafka.clients import MAY_REPEAT, producer
 from icestream.messages.plausible import TimeLimits
 from icestream.settings import SettingError
-from icestream.symcache import SymCaches
-from sinks.archive import ArchiveSink
-from sinks.clickhouse import ClickHouseSink
-from sinks.disk_guard import DiskGuard
-from sinks.disk_room import room_of
-from sinks.kafka_clock import KafkaClock, Now
-from sinks.parquet import ParquetSink
-from sinks.range_writer import Reject, Rejected
-from sinks.request_thinner import RequestThinner
+from icestream.symbols.symcache import SymCaches
+from sinks.archive.archive import ArchiveSink
+from sinks.clickhouse.disk_guard import DiskGuard
+from sinks.clickhouse.disk_room import room_of
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.lake.parquet import ParquetSink
+from sinks.requests.request_thinner import RequestThinner
 from sinks.resolve import ResolveSink
-from sinks.rollups import Rollups
-from sinks.runner import Runner
+from sinks.rollups.builder import Rollups
+from sinks.runner.kafka_clock import KafkaClock, Now
+from sinks.runner.range_writer import Reject, Rejected
+from sinks.runner.runner import Runner
 from sinks.settings import SinkSettings
 from sinks.sink import Sink
 

@@ -1,15 +1,16 @@
-"""The interface of a sink, which `sinks.runner` calls."""
+"""The interface of a sink, which `sinks.runner.runner` calls."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import Message
 
-from sinks.ranges import MessageRange
+from sinks.runner.ranges import MessageRange
 
 
 class Sink(Protocol):
-    """Decodes messages and writes ranges of them. Everything is called from the thread of its `sinks.runner.Runner`."""
+    """Decodes messages and writes ranges of them. Everything is called from the thread of its
+    `sinks.runner.runner.Runner`."""
 
     name: str
     group: str

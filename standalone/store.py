@@ -8,14 +8,14 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.http.app import create_app
 from api.warm_up import MOST_WARM_UP_S, start_warming_up
-from icestream.clickhouse import Clients, is_embedded
-from icestream.free_space import DiskFullError
-from icestream.http_server import Server
-from icestream.loaded_code import drop_start_pages
+from icestream.clickhouse.client import Clients, is_embedded
+from icestream.files.free_space import DiskFullError
+from icestream.http.server import Server
+from icestream.process.loaded_code import drop_start_pages
 from jobs.server import JobServer
 from sinks import service
-from sinks.migrate import are_new, migrate, shown
-from sinks.retention import set_retention
+from sinks.clickhouse.migrate import are_new, migrate, shown
+from sinks.clickhouse.retention import set_retention
 from standalone.settings import StoreSettings
 
 _RETRY_S = 2.0

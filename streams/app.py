@@ -2,8 +2,9 @@
 
 Faust assigns partitions (partition n of both topics to the same worker), fetches messages, and commits the offsets of
 acknowledged ones. Faust's own acknowledging is off, because it would also commit messages that failed. Any failure ends
-the worker. The next worker starts from the committed offsets (streams.recovery), and a worker goes back to them in each
-rebalance (streams.group_consumer). What Faust still skips, partition tasks read from Kafka. So no message is skipped.
+the worker. The next worker starts from the committed offsets (streams.partition.recovery), and a worker goes back to
+them in each rebalance (streams.logs.group_consumer). What Faust still skips, partition tasks read from Kafka. So no
+message is skipped.
 """
 
 import asyncio
@@ -19,18 +20,20 @@ from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]
 from confluent_kafka import KafkaException
 from mode import CrashingSupervisor
 
-from icestream import oauth
-from icestream.dead_letters import Rate
+from icestream.kafka import oauth
+from icestream.kafka.dead_letters import Rate
+from icestream.kafka.readiness import Partition
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
-from icestream.readiness import Partition
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
-from streams import group_consumer, metrics, recovery
-from streams.feed import Event
-from streams.logs import Logs
-from streams.outbox import Outbox, Outboxes
-from streams.partition_task import PartitionTask
-from streams.process import Processor
+from streams import metrics
+from streams.logs import group_consumer
+from streams.logs.logs import Logs
+from streams.partition import recovery
+from streams.partition.feed import Event
+from streams.partition.outbox import Outbox, Outboxes
+from streams.partition.partition_task import PartitionTask
+from streams.partition.process import Processor
 
 log = logging.getLogger(__name__)
 

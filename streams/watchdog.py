@@ -5,7 +5,7 @@ After a rebalance, Faust can stay "ready" without any partition, or deliver noth
 
 from collections.abc import Callable, Mapping
 
-from icestream.readiness import GroupOffsets, GroupWatch, Partition, Standstills
+from icestream.kafka.readiness import GroupOffsets, GroupWatch, Partition, Standstills
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics

@@ -9,24 +9,24 @@ import time
 from collections.abc import Coroutine
 from pathlib import Path
 
-from icestream.dead_letters import Rate
+from icestream.http.metrics import HealthServer
+from icestream.kafka.dead_letters import Rate
 from icestream.messages.plausible import TimeLimits
-from icestream.metrics import HealthServer
-from icestream.symcache import SymCaches
+from icestream.symbols.symcache import SymCaches
+from icestream.symbols.unnamed import STARTS_VERSION
 from icestream.topics import RAW
-from icestream.unnamed import STARTS_VERSION
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
-from streams.late_names import LateNames
-from streams.logs import Logs
-from streams.outbox import Outboxes
-from streams.process import Operators, Processor
-from streams.retained import Limits
+from streams.logs.logs import Logs
+from streams.logs.stacks_retention import read_retention
+from streams.operators.retained import Limits
+from streams.operators.symbolize import Symbolizer
+from streams.partition.outbox import Outboxes
+from streams.partition.process import Operators, Processor
 from streams.settings import StreamsSettings
-from streams.stacks_retention import read_retention
-from streams.symbol_reader import SymbolReader
-from streams.symbol_requester import SymbolRequester
-from streams.symbolize import Symbolizer
+from streams.symbols.late_names import LateNames
+from streams.symbols.symbol_reader import SymbolReader
+from streams.symbols.symbol_requester import SymbolRequester
 from streams.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

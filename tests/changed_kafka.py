@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from icestream.commands.topics import create
-from icestream.kafka import admin_client, consumer
+from icestream.kafka.clients import admin_client, consumer
 from icestream.settings import KafkaSettings
 from standalone.supervisor.child_process import terminate
 from standalone.supervisor.in_process_broker import PARTITIONS

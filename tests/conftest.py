@@ -18,10 +18,10 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from xdist.scheduler import LoadScopeScheduling
 
-from icestream import kafka
-from icestream.clickhouse import connect
+from icestream.clickhouse.client import connect
 from icestream.commands.topics import create
-from icestream.kafka import client_config
+from icestream.kafka import clients
+from icestream.kafka.clients import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.supervisor import in_process_broker as broker_process
@@ -118,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
     return Groups(config, log)
 
 
-_clients: "weakref.WeakSet[Producer | Consumer]" = weakref.WeakSet()  # that were made by icestream.kafka
+_clients: "weakref.WeakSet[Producer | Consumer]" = weakref.WeakSet()  # that were made by icestream.kafka.clients
 
 
 class _TrackedProducer(Producer):
@@ -133,7 +133,7 @@ class _TrackedConsumer(Consumer):
         _clients.add(self)
 
 
-kafka.Producer, kafka.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
+clients.Producer, clients.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
 kafka_process._START_TIMEOUT_S = broker_process._TIMEOUT_S = PATIENCE_S  # beside other tests it may take minutes
 
 

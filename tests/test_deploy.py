@@ -13,8 +13,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.generate_settings import PARTS
-from icestream.allowed_hosts import allowed_hosts
 from icestream.cli import GROUP, command_parser
+from icestream.http.allowed_hosts import allowed_hosts
 from icestream.settings import variable
 
 ROOT = Path(__file__).parents[1]

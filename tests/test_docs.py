@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from icestream.run_info import RunInfo
+from icestream.files.run_info import RunInfo
 from standalone.demo.play import RECORDING, load_recording, play_recording
 from tests.standalone.supervisor.test_up import Up
 from tests.waiting import PATIENCE_S

@@ -13,9 +13,9 @@ from api.http.app import create_app
 from api.settings import ApiSettings
 from api.warm_up import MOST_WARM_UP_S, start_warming_up
 from icestream.cli import CommandError
-from icestream.clickhouse import Clients, is_embedded
-from icestream.http_server import ServerError, serve
-from icestream.stop import stop_event
+from icestream.clickhouse.client import Clients, is_embedded
+from icestream.http.server import ServerError, serve
+from icestream.process.stop import stop_event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,8 @@ from api.terminal.export_slices import STEP_MS, Slices
 from api.terminal.otlp_sender import OtlpSender, endpoint
 from api.terminal.patient_client import PatientClient, Stopped
 from icestream.cli import CommandError
-from icestream.progress import Progress, progress_display
-from icestream.stop import stop_event
+from icestream.process.progress import Progress, progress_display
+from icestream.process.stop import stop_event
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 
 _OTLP = """Send samples to a receiver of OTLP profiles, such as an OpenTelemetry Collector.

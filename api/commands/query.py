@@ -42,7 +42,7 @@ from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
 from api.terminal.trace_files import add_trace_files, trace_lists
 from icestream.cli import CommandError
-from icestream.printable import printable
+from icestream.process.printable import printable
 
 ORDERS = (
     "thread_cpu", "sampled_cpu", "requests", "mean_cpu", "p50_cpu", "p95_cpu", "p99_cpu", "mean_duration",

@@ -14,9 +14,9 @@ from api.http.app_state import AppState
 from api.http.formats import Format
 from api.http.tree_parameters import TreeShape
 from api.http.view_parameters import View
-from api.queries.selection import unit_of
-from api.queries.stack_values import StackValues
-from api.queries.time_range import TimeRange
+from api.queries.selection.selection import unit_of
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.stack_values import StackValues
 from api.render import collapsed, firefox, pgo, pprof, rows, speedscope
 from api.render.pprof_of_functions import pprof_of_functions
 from api.render.tree import tree

@@ -37,15 +37,15 @@ from api.http.routes import (
     traces,
 )
 from api.queries.database import Database
-from api.queries.known_series import KnownSeries
+from api.queries.labels.known_series import KnownSeries
 from api.render import pprof
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
 from icestream import __version__
-from icestream.clickhouse import Clients
-from icestream.measure_requests import MeasureRequests
-from icestream.refuse_foreign_hosts import RefuseForeignHosts
-from icestream.refuse_foreign_pages import RefuseForeignPages
+from icestream.clickhouse.client import Clients
+from icestream.http.measure_requests import MeasureRequests
+from icestream.http.refuse_foreign_hosts import RefuseForeignHosts
+from icestream.http.refuse_foreign_pages import RefuseForeignPages
 
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (
@@ -80,7 +80,7 @@ def create_app(
     """Answers from the tables that `clients` reach. Reads nothing before the first request.
 
     `also_ready` tells /readyz why something else that this process does is not ready, or returns None if it is.
-    /metrics has the metrics of the other parts in `other_parts` as well (icestream.metrics.PARTS).
+    /metrics has the metrics of the other parts in `other_parts` as well (icestream.http.metrics.PARTS).
     """
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)

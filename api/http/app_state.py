@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from api.queries.database import Database
-from api.queries.known_series import KnownSeries
+from api.queries.labels.known_series import KnownSeries
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
 
@@ -20,7 +20,7 @@ class AppState:
     also_ready: Callable[[], str | None]
     """Returns why something else that this process does is not ready, or None if it is."""
     parts: tuple[str, ...]
-    """The parts that this process runs (icestream.metrics.PARTS)."""
+    """The parts that this process runs (icestream.http.metrics.PARTS)."""
 
 
 async def app_state(request: Request) -> AppState:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from api.errors import ApiError
 from api.http.app_state import AppState
 from api.http.unknown_fields import unknown_in_json, unknown_in_message
-from icestream.surrogates import without_surrogates
+from icestream.labels.surrogates import without_surrogates
 
 _MAX_BODY = 1 << 20
 _MAX_AS_JSON = 20_000_000

@@ -6,8 +6,8 @@ import json
 import re
 
 from api.errors import ApiError, bad_request
-from api.queries.heaviest_traces import LastTrace
-from api.queries.time_range import TimeRange
+from api.queries.selection.time_range import TimeRange
+from api.queries.traces.heaviest_traces import LastTrace
 
 _LIMIT = 2**63
 

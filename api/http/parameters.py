@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import Query
 
 from api.errors import bad_request
-from api.queries.sample_spans import check_ids
-from api.queries.selection import Selection
-from api.queries.selector import MAX_LENGTH, Matcher, SelectorError, parse
-from api.queries.time_range import TimeRange
+from api.queries.selection.sample_spans import check_ids
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import MAX_LENGTH, Matcher, SelectorError, parse
+from api.queries.selection.time_range import TimeRange
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from icestream.topics import DEFAULT_PROFILE_TYPE
 

@@ -15,7 +15,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError,
 from api.errors import ApiError, bad_request, too_large, unavailable
 from api.metrics import CLICKHOUSE_ERRORS, CLICKHOUSE_SECONDS
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients, is_embedded
+from icestream.clickhouse.client import Clients, is_embedded
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _TOO_LARGE = {
     396: "its answer has more rows than one query's may",
 }
 _BAD_REGEX = 427
-_BAD_ARGUMENTS = 36  # replaceRegexpOne of a bad regular expression (api/queries/conditions.py)
+_BAD_ARGUMENTS = 36  # replaceRegexpOne of a bad regular expression (api/queries/selection/conditions.py)
 _BUSY = 202
 _FEW_CPUS = 4
 _ONE_LEVEL = ", group_by_two_level_threshold = 0"
@@ -54,7 +54,7 @@ class Database:
         self._clients = clients
         self._lock: threading.Lock | None = None
         self.exact_requests = settings.api_exact_requests
-        """Of how many requests rows are read (api/queries/recent.py)."""
+        """Of how many requests rows are read (api/queries/operations/recent.py)."""
         # This becomes SQL text, so it may contain nothing but our own numbers.
         self._limits = (
             f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from api.queries.conditions import Conditions, add_time
 from api.queries.database import Database, texts
 from api.queries.runs import SETTLED_MS, Gap, Run, add_hosts, read_gaps, read_known_from, read_runs
-from api.queries.selector import Matcher
-from api.queries.time_range import TimeRange
+from api.queries.selection.conditions import Conditions, add_time
+from api.queries.selection.selector import Matcher
+from api.queries.selection.time_range import TimeRange
 from icestream.times import format_unix_nano
 
 _MS = 10**6

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from api.queries.conditions import Conditions, add_matchers
 from api.queries.database import Database
-from api.queries.selection import Selection
-from api.queries.time_range import TimeRange
-from icestream.rollups import (
+from api.queries.selection.conditions import Conditions, add_matchers
+from api.queries.selection.selection import Selection
+from api.queries.selection.time_range import TimeRange
+from icestream.clickhouse.rollups import (
     BUILDS_SQL,
     CHANGED_HOURS_SQL,
     DAY_S,

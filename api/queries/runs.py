@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database, texts
-from api.queries.sample_spans import series_matchers
-from api.queries.selector import Matcher
-from api.queries.time_range import TimeRange
+from api.queries.selection.conditions import Conditions, add_matchers, add_time
+from api.queries.selection.sample_spans import series_matchers
+from api.queries.selection.selector import Matcher
+from api.queries.selection.time_range import TimeRange
 from icestream.messages.raw import GATEWAY
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
@@ -124,7 +124,7 @@ def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher
 def read_known_from(database: Database, now_unix_milli: int) -> int:
     """Returns the moment, in Unix milliseconds, before which batches may have been dropped by their age; 0: never.
     Raises ApiError."""
-    # With several shards, the rows and their age are in a database of their own (sinks/cluster.py).
+    # With several shards, the rows and their age are in a database of their own (sinks/clickhouse/cluster.py).
     answer = database.table(
         "SELECT max(toUInt32OrZero(extract(create_table_query, ' TTL .*toIntervalDay\\\\((\\\\d+)\\\\)'))) AS days,"
         " (SELECT toUnixTimestamp64Milli(min(last_time)) FROM batches) AS oldest_unix_milli,"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from api.queries.time_range import TimeRange
+from api.queries.selection.time_range import TimeRange
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import depth_first_intervals

@@ -21,7 +21,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import (
     ValueType,
 )
 
-from api.queries.single_samples import SingleSamples
+from api.queries.stacks.single_samples import SingleSamples
 from api.tree.call_tree import ROOT
 from api.tree.frame_functions import UNNAMED
 from api.tree.functions import NOT_CODE, UNRESOLVED
@@ -29,8 +29,8 @@ from api.tree.functions import Function as KnownFunction
 from api.tree.mappings import Mapping as KnownMapping
 from api.tree.stack_cache import AddressStacks
 from icestream import __version__
-from icestream.build_ids import without_code
-from icestream.otlp_labels import ATTRIBUTES
+from icestream.labels.otlp_labels import ATTRIBUTES
+from icestream.symbols.build_ids import without_code
 
 MEDIA_TYPE = "application/x-protobuf"
 

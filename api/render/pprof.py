@@ -10,8 +10,8 @@ from collections.abc import Mapping as Labels
 
 import numpy as np
 
-from api.queries.stack_values import StackValues
-from api.queries.time_range import TimeRange
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.stack_values import StackValues
 from api.tree.call_tree import ROOT
 from api.tree.functions import NO_STACK, NOT_CODE, UNRESOLVED, Function
 from api.tree.stack_cache import AddressStacks

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.array_types import Rows
-from api.queries.time_range import TimeRange
+from api.queries.selection.time_range import TimeRange
 from api.render.paths import paths_from_root
 from api.render.pprof import Strings, gzipped, head
 from api.tree.functions import Function, FunctionRows

@@ -9,7 +9,7 @@ from collections import defaultdict
 from api.render.by_name import by_name
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
-from icestream.packed import varint
+from icestream.columns.packed import varint
 
 
 def tree(graph: Graph, functions: FunctionRows) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.terminal.places import Function, places
-from icestream.printable import printable
+from icestream.process.printable import printable
 from icestream.times import format_unix_nano
 
 _BAR = 10

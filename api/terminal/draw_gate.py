@@ -6,7 +6,7 @@ from api.terminal.confidence_intervals import Estimate
 from api.terminal.draw import functions_in, table
 from api.terminal.gate import CONFIDENCE, Change, Gate
 from api.terminal.places import Function, places
-from icestream.printable import printable
+from icestream.process.printable import printable
 
 _OF = {"share": "percent of each side's total", "time": "percent of the baseline's CPU per time"}
 

@@ -5,7 +5,7 @@ from typing import Any
 from api.terminal.draw import amount, table
 from api.terminal.draw_requests import thinned_line
 from api.terminal.places import places
-from icestream.printable import printable
+from icestream.process.printable import printable
 
 _HEAD = (
     "requests", "per s", "thread CPU", "sampled CPU", "share", "trend", "CPU p50", "p95", "p99", "time p50", "p95",

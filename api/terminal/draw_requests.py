@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from api.terminal.draw import amount, table
-from icestream.printable import printable
+from icestream.process.printable import printable
 from icestream.times import format_unix_nano
 
 _HEADS = ("CPU", "sampled CPU", "95 % from", "to", "samples")

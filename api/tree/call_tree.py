@@ -5,13 +5,13 @@ import numpy.typing as npt
 
 from api.array_types import Depths, Ids, Rows
 from api.metrics import NODES, STACKS
-from api.queries import id_lists
 from api.queries.database import Database
-from api.queries.nodes import ROWS_FOR_ONE, Nodes, concatenate, count_nodes, read_all_nodes, read_nodes
+from api.queries.selection import id_lists
+from api.queries.stacks.nodes import ROWS_FOR_ONE, Nodes, concatenate, count_nodes, read_all_nodes, read_nodes
 from api.tree.distinct import distinct_ids
 from api.tree.growable_column import GrowableColumn
 from api.tree.hash_index import HashIndex
-from icestream import index_ranges, sorted_keys
+from icestream.columns import index_ranges, sorted_keys
 
 ROOT = 0
 """The row above the outermost frames of all stacks."""

@@ -6,7 +6,7 @@ from api.array_types import Rows
 from api.tree.functions import Function, Functions
 from api.tree.locations import Locations
 from api.tree.mappings import Mappings
-from icestream.unnamed import unnamed, unnamed_code
+from icestream.symbols.unnamed import unnamed, unnamed_code
 
 UNNAMED = 1 << 30
 """Rows from here on are frames without symbols: UNNAMED + row of the location. They get a name only when shown."""

@@ -10,7 +10,7 @@ from api.array_types import Rows
 from api.queries.database import texts
 from api.tree.distinct import distinct_rows, text_codes
 from api.tree.mappings import Mappings
-from icestream.unnamed import is_unnamed
+from icestream.symbols.unnamed import is_unnamed
 
 KINDS = ("icestream", "user", "kernel", "jit", "unknown", "label")
 """Kinds of functions: where the code is; "icestream" and "label" (a label's value) for frames that are not code."""

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from api.array_types import Ids, Rows
-from api.queries import id_lists
 from api.queries.database import Database
-from api.queries.locations import (
+from api.queries.selection import id_lists
+from api.queries.stacks.locations import (
     TableState,
     count_locations,
     read_all_locations,

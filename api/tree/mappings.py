@@ -10,7 +10,7 @@ import pyarrow as pa
 from api.array_types import Rows
 from api.queries.database import texts
 from api.tree.distinct import distinct_rows, text_codes
-from icestream.unnamed import TRUNCATED
+from icestream.symbols.unnamed import TRUNCATED
 
 _FUNCTION_KINDS = {
     0: "unknown",

@@ -16,7 +16,7 @@ from api.tree.moved_files import moved_files
 from api.tree.stack_cache import FunctionStacks
 from api.views.hide import rebuild
 from api.views.used_part import levels_below_root, used_part
-from icestream.unnamed import is_unnamed
+from icestream.symbols.unnamed import is_unnamed
 
 _Paths = tuple[str, str]
 """Of a function: its module and its source file."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from api.array_types import Rows
 from api.errors import bad_request
-from api.queries.pattern_size import MAX_SIZE, pattern_size
+from api.queries.selection.pattern_size import MAX_SIZE, pattern_size
 from api.tree.functions import NOT_CODE, FunctionRows
 
 

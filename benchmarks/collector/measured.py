@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from icestream import kafka
-from icestream.metrics import parse_metrics
+from icestream.http.metrics import parse_metrics
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, STREAMS_GROUP
 from standalone.supervisor.in_process_broker import InProcessBroker
@@ -128,7 +128,7 @@ def _emptied(settings: KafkaSettings) -> Iterator[None]:
     stop = threading.Event()
 
     def read() -> None:
-        reader = kafka.consumer(settings, STREAMS_GROUP)
+        reader = clients.consumer(settings, STREAMS_GROUP)
         reader.subscribe([RAW])
         while not stop.is_set():
             if (message := reader.poll(0.5)) is not None and message.error() is None:

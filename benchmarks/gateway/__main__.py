@@ -34,7 +34,7 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import ANY_TIME
 from icestream.topics import RAW
 from standalone.supervisor.local_kafka import LocalKafka
-from streams.process import Processor
+from streams.partition.process import Processor
 from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from clickhouse_connect.driver.client import Client
 
 from benchmarks.storage.load import DAY_S, START_S, fill_names, fill_samples
-from icestream.clickhouse import Clients
-from sinks.migrate import migrate
-from sinks.rollups import Rollups
+from icestream.clickhouse.client import Clients
+from sinks.clickhouse.migrate import migrate
+from sinks.rollups.builder import Rollups
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from benchmarks.clickhouse import HOSTS, ROWS, message
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages.message_id import MessageId
 from icestream.topics import SAMPLES
-from sinks.clickhouse import ClickHouseSink
-from sinks.ranges import InFlight, MessageRange
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 
 A_SECOND = 50

@@ -13,8 +13,8 @@ from api.http.app import create_app
 from api.settings import ApiSettings
 from benchmarks.storage.inserting import inserting
 from benchmarks.storage.load import DAY_S, START_S
-from icestream.clickhouse import Clients
-from icestream.http_server import build_routes
+from icestream.clickhouse.client import Clients
+from icestream.http.server import build_routes
 
 Questions = dict[str, tuple[str, dict[str, str]]]
 _BESIDE_INSERTS = ("merge_service", "merge_all", "merge_service_hour", "top_all", "timeline", "labels", "trace")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from collector.activity.intervals import Intervals
-from icestream import packed
+from icestream.columns import packed
+from icestream.columns.row_indices import renumber, take_rows
 from icestream.messages.raw_encoder import HEADER_BYTES
-from icestream.row_indices import renumber, take_rows
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId

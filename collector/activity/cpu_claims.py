@@ -16,7 +16,7 @@ import numpy as np
 from collector.activity.activity_datagram import ActivityDatagram
 from collector.activity.thread_ids import HostThreads
 from collector.guest.thread_time import process_clock
-from icestream.byte_cache import ByteCache
+from icestream.process.byte_cache import ByteCache
 
 _SECOND_NS = 1_000_000_000
 _FIRST_NS = 10 * _SECOND_NS

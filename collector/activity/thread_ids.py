@@ -14,7 +14,7 @@ import numpy as np
 from collector.activity.quotas import user_share
 from collector.activity.read_pauses import ReadPauses
 from collector.processes.process import TICKS, read_process
-from icestream.byte_cache import ByteCache
+from icestream.process.byte_cache import ByteCache
 
 _KEPT_SECONDS = 60.0
 _FORGET_SECONDS = 10.0

@@ -13,7 +13,8 @@ from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from collector.python.merge import add_cuts, merge, python_frames
 from collector.python.processes import PYTHON, PythonProcesses
-from icestream import ids, index_ranges
+from icestream import ids
+from icestream.columns import index_ranges
 from icestream.messages.raw_encoder import Stacks
 
 _NO_NAME = Name("", "")

@@ -12,7 +12,7 @@ from collector.bpf.samples import Samples
 from collector.kernel import Kernel
 from collector.processes import changes
 from collector.processes.mappings import Mappings
-from icestream import index_ranges
+from icestream.columns import index_ranges
 
 
 def split(samples: Samples, mappings: Mappings, kernel: Kernel) -> tuple[Samples, np.ndarray]:

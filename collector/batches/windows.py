@@ -18,9 +18,9 @@ from collector.kernel import Kernel
 from collector.labels.activity_labels import label_activity
 from collector.labels.thread_labels import ThreadLabels
 from collector.labels.thread_series import label
+from icestream.labels.operations import OperationNames
 from icestream.messages import raw_encoder
 from icestream.messages.checks import Labels
-from icestream.operations import OperationNames
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId

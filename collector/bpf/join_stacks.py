@@ -7,7 +7,7 @@ import numpy as np
 from collector.bpf import records
 from collector.bpf.records import Descriptions
 from collector.bpf.samples import Samples
-from icestream import index_ranges, sorted_keys
+from icestream.columns import index_ranges, sorted_keys
 
 
 class CodeRange(NamedTuple):

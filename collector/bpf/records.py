@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.bpf.ringbuf import BUSY, LENGTH
-from icestream import index_ranges
+from icestream.columns import index_ranges
 
 SAMPLE_WORDS = 8  # header, time, stack, pid and tid, trace ID (2), span ID, key of the span's name
 WAIT_WORDS = 10  # the same fields of a wait (stack, context and name of its beginning); distance; nanoseconds

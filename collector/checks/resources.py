@@ -84,7 +84,7 @@ def kafka(settings: CollectorSettings) -> Row:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from icestream.kafka import client_config
+    from icestream.kafka.clients import client_config
     from icestream.topics import RAW
 
     errors: list[KafkaError] = []

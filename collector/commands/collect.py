@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from collector.settings import CollectorSettings, host_id
 from icestream.cli import CommandError
-from icestream.metrics import HealthServer
-from icestream.stop import stop_event
+from icestream.http.metrics import HealthServer
+from icestream.process.stop import stop_event
 
 if TYPE_CHECKING:
     from collector.agent import Agent

@@ -21,7 +21,7 @@ from collector.symbols.name_kinds import IN_WORDS, UPLOADED
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_upload import Candidate, NotElfError, UploadError, best_of, examine, files_below
 from icestream.cli import CommandError
-from icestream.kafka import producer
+from icestream.kafka.clients import producer
 from icestream.topics import SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile
 

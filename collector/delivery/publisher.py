@@ -17,8 +17,8 @@ from collector import metrics
 from collector.delivery.message_log import Message
 from collector.delivery.spool import MEMORY_BYTES, Entry, Spool
 from collector.settings import CollectorSettings
-from icestream.backlog import backlogs
-from icestream.kafka import producer
+from icestream.kafka.backlog import backlogs
+from icestream.kafka.clients import producer
 
 log = logging.getLogger(__name__)
 

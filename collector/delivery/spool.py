@@ -20,7 +20,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from collector.delivery.message_log import Message, decode, encode
-from icestream import atomic_file, file_lock
+from icestream.files import atomic_file, file_lock
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 

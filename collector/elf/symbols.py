@@ -75,7 +75,7 @@ def defined(read: Read, sections: Sequence[Section], kind: int, name: bytes, mos
 
 
 def measure(names: bytes, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bytes (int64) of the names at some offsets, without their versions, as in memcpy@@GLIBC_2.14, and how
+    """Returns the bytes (int64) of the names at some offsets, without their versions, as in memcpyGLIBC_2.14, and how
     many underscores each begins with. What has no end within MAX_NAME_BYTES has no bytes."""
     length, underscores = np.zeros(len(offset), np.int64), np.zeros(len(offset), np.int64)
     for part in range(0, len(offset), _PART_ROWS):

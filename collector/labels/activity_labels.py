@@ -8,7 +8,7 @@ import numpy as np
 from collector import metrics
 from collector.activity.intervals import Intervals
 from collector.labels.thread_labels import ThreadLabels
-from icestream.operations import OperationNames
+from icestream.labels.operations import OperationNames
 from icestream.v1.activity_pb2 import Span
 
 _SERVICE = "service"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from collector.labels.text import label_name
 from collector.settings import CollectorSettings, host_name
-from icestream.excess_labels import DESCRIBED
-from icestream.relabel import Rule
+from icestream.labels.excess_labels import DESCRIBED
+from icestream.labels.relabel import Rule
 from icestream.settings import SettingError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def label_config(settings: CollectorSettings) -> LabelConfig:
     of_rules: list[str] = []
     with_command_line = False
     if settings.relabel:
-        from icestream.relabel_config import load_rules, sources, uses
+        from icestream.labels.relabel_config import load_rules, sources, uses
 
         rules = load_rules(Path(settings.relabel))
         of_rules = sources(rules, _VARIABLE)

@@ -1,6 +1,6 @@
 """Makes text of programs, files and servers safe to pass on."""
 
-from icestream.printable import printable
+from icestream.process.printable import printable
 
 
 def clean(text: str, limit: int = 200) -> str:

@@ -32,9 +32,9 @@ from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
 from collector.processes.process import Process, folder_of, is_another, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
+from icestream.clickhouse.span_operations import SPAN_NAME
+from icestream.labels.relabel import MAX_VALUE, relabel
 from icestream.messages.checks import Labels
-from icestream.relabel import MAX_VALUE, relabel
-from icestream.span_operations import SPAN_NAME
 
 if TYPE_CHECKING:
     from collector.labels.kubernetes import Pod

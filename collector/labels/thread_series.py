@@ -8,9 +8,9 @@ from collector import metrics
 from collector.bpf.samples import Samples
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes import changes
+from icestream.clickhouse.span_operations import SPAN_NAME
+from icestream.labels.operations import OperationNames
 from icestream.messages.checks import Labels
-from icestream.operations import OperationNames
-from icestream.span_operations import SPAN_NAME
 
 
 def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple[Samples, np.ndarray, list[Labels]]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream import address_ranges, index_ranges, sorted_keys
+from icestream.columns import address_ranges, index_ranges, sorted_keys
 
 
 class Areas(NamedTuple):

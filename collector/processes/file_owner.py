@@ -4,7 +4,7 @@ believed for the files of that user only, because anybody can write another prog
 import os
 import stat
 
-from icestream.build_ids import with_code
+from icestream.symbols.build_ids import with_code
 
 ROOT = 0
 SEVERAL = -1

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 from collector.processes.process import effective_user_of
-from icestream.descriptors import raise_limit
+from icestream.process.descriptors import raise_limit
 
 MAX_HELD = 256
 KEEP_S = 300.0

@@ -33,9 +33,9 @@ from collector.processes.held_files import HeldFiles
 from collector.processes.patience import GIVE_UP_S, Patience
 from collector.processes.process import folder_of, thread_of
 from collector.processes.regular_file import hold, open_in_root, open_regular, reopen
-from icestream import unnamed
-from icestream.build_ids import with_code
-from icestream.byte_cache import ByteCache
+from icestream.process.byte_cache import ByteCache
+from icestream.symbols import unnamed
+from icestream.symbols.build_ids import with_code
 from icestream.v1.common_pb2 import Mapping
 
 MAX_KNOWN_BYTES, MAX_REPORTED_BYTES, MAX_NOTED_BYTES = 16 << 20, 12 << 20, 4 << 20

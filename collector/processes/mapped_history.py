@@ -15,7 +15,7 @@ import numpy as np
 from collector.processes.mapped_files import UNKNOWN, MappedFile
 from collector.processes.mapped_ranges import MappedRange, put
 from collector.processes.perfmap import Name
-from icestream import address_ranges
+from icestream.columns import address_ranges
 
 MAX_EARLIER = 2048  # ranges of one process
 _MAX_CELLS = 1 << 20  # addresses x earlier ranges, at a time

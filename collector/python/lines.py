@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from icestream.index_ranges import starts
+from icestream.columns.index_ranges import starts
 
 MAX_TABLE_BYTES = 1 << 16  # some thousand lines
 _NO_COLUMNS, _LONG = 13, 14

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream import index_ranges
+from icestream.columns import index_ranges
 
 MAX_FRAMES = 127  # bpf/walk.h
 WITH_NEXT, UNPLACED = 254, 255  # bpf/python_frames.h

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from collector.elf import identity
-from icestream.disk_cache import DiskCache
-from icestream.inward_redirects import leads_inward
+from icestream.files.disk_cache import DiskCache
+from icestream.http.inward_redirects import leads_inward
 
 TIMEOUT_S = 30.0
 """Without a byte from the server, seconds."""

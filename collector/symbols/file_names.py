@@ -20,7 +20,7 @@ from collector.symbols.symcache_ends import with_ends
 from collector.symbols.symcache_functions import of_functions
 from collector.symbols.symcache_layout import read_layout
 from collector.symbols.symcache_names import with_best_names
-from icestream.unnamed_functions import with_unnamed
+from icestream.symbols.unnamed_functions import with_unnamed
 
 
 def best(descriptor: int) -> int:

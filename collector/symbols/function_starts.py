@@ -7,11 +7,12 @@ import numpy as np
 
 from collector.elf.error import ElfError
 from collector.elf.reader import MAX_OFFSET, Read
-from collector.unwind import cfi_records, code_file, eh_frame
-from collector.unwind.cfi_records import Fdes
-from collector.unwind.code_file import CodeFile
-from icestream import address_ranges
-from icestream.unnamed_functions import LIMIT, UnnamedFunctions
+from collector.unwind.cfi import code_file, eh_frame
+from collector.unwind.cfi import records as cfi_records
+from collector.unwind.cfi.code_file import CodeFile
+from collector.unwind.cfi.records import Fdes
+from icestream.columns import address_ranges
+from icestream.symbols.unnamed_functions import LIMIT, UnnamedFunctions
 
 MAX_BYTES = 64 << 20
 """Of call frame information that is read: about a million functions."""

@@ -14,7 +14,7 @@ from collector.elf.sections import DYNSYM, SYMTAB, Section, content, find, read_
 from collector.elf.symbols import GLOBAL, MAX_TABLE_BYTES, WEAK, Functions, read_functions
 from collector.processes.areas import paint
 from collector.symbols.code_ranges import CodeRanges
-from icestream import address_ranges, sorted_keys
+from icestream.columns import address_ranges, sorted_keys
 
 
 def functions(*sources: Read) -> CodeRanges:

@@ -1,6 +1,6 @@
 """Kinds of names that a file has. The better kind has the higher number: the version of the SymbolFile of a host."""
 
-from icestream.unnamed import STARTS_VERSION
+from icestream.symbols.unnamed import STARTS_VERSION
 
 NOTHING = 0
 STARTS = STARTS_VERSION

@@ -33,4 +33,4 @@ class BuiltSymCache(NamedTuple):
 
     version: int  # the kind
     load_address: int  # what the SymCache's addresses count from
-    symcache: bytes | mmap.mmap  # and what may follow it in a symbol file (icestream/unnamed_functions.py)
+    symcache: bytes | mmap.mmap  # and what may follow it in a symbol file (icestream/symbols/unnamed_functions.py)

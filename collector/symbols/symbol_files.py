@@ -20,8 +20,8 @@ from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.processes.process import exists, folder_of, in_own_user_namespace, user_of
 from collector.processes.regular_file import Accept, open_regular
 from collector.symbols.debug_files import by_build_id, by_link, opened
-from icestream.build_ids import without_code
-from icestream.byte_cache import ByteCache
+from icestream.process.byte_cache import ByteCache
+from icestream.symbols.build_ids import without_code
 
 MAX_BYTES = 16 << 20
 """About 23,000 files with usual paths. A path may have 4 kB."""

@@ -27,8 +27,8 @@ from collector.symbols.builder import LARGE_TIMEOUT_S, TIMEOUT_S, SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO
 from collector.symbols.request_queue import Request, RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
-from icestream.byte_cache import ByteCache
-from icestream.kafka import consumer
+from icestream.kafka.clients import consumer
+from icestream.process.byte_cache import ByteCache
 from icestream.settings import SettingError
 from icestream.topics import COLLECTOR_GROUP, SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest

@@ -26,7 +26,7 @@ from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.names_jobs import BuiltSymCache, NamesError
 from collector.symbols.names_worker import NamesWorker
 from collector.symbols.symbol_files import open_by_build_id
-from icestream import atomic_file
+from icestream.files import atomic_file
 
 MEMORY_BYTES = 1 << 30
 JOB_CPU_SECONDS = 60

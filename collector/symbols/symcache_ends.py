@@ -10,7 +10,7 @@ import numpy as np
 
 from collector.symbols.code_ranges import CodeRanges
 from collector.symbols.symcache_layout import FUNCTION, LOCATION, LOCATIONS_COUNT_AT, NONE, aligned, read_layout
-from icestream import address_ranges
+from icestream.columns import address_ranges
 
 _COUNTS = struct.Struct("<2I")
 _NOWHERE = np.array((NONE,) * 4, LOCATION)

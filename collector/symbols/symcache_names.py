@@ -12,7 +12,7 @@ import numpy as np
 
 from collector.symbols.code_ranges import CodeRanges
 from collector.symbols.symcache_layout import FUNCTION, NONE, STRING_BYTES_AT, read_layout
-from icestream.packed import varint
+from icestream.columns.packed import varint
 
 _U32 = struct.Struct("<I")
 

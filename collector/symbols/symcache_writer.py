@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collector.symbols.symcache_layout import FILE, FUNCTION, HEADER, LOCATION, NONE, VERSION, aligned
-from icestream.packed import varint
+from icestream.columns.packed import varint
 
 _X86_64 = 201  # of symbolic's architectures
 _NO_LANGUAGE = 0

@@ -22,24 +22,24 @@ from collector.processes.mappings import MappedRange
 from collector.processes.patience import Patiently, at_once
 from collector.processes.process import Process, user_of
 from collector.python.runtime import Runtime
-from collector.unwind.attempts import LOOK_S, Attempts
-from collector.unwind.cache import TableCache
-from collector.unwind.chunk_loader import ChunkLoader
-from collector.unwind.extents import Extents
-from collector.unwind.fair_share import file_to_evict, users_of_files
-from collector.unwind.files import UnwindFiles
-from collector.unwind.installed import Installed
-from collector.unwind.mapping_row import Place, mapping_row
-from collector.unwind.maps import (
+from collector.unwind.kernel.chunk_loader import ChunkLoader
+from collector.unwind.kernel.extents import Extents
+from collector.unwind.kernel.fair_share import file_to_evict, users_of_files
+from collector.unwind.kernel.files import UnwindFiles
+from collector.unwind.kernel.installed import Installed
+from collector.unwind.kernel.mapping_row import Place, mapping_row
+from collector.unwind.kernel.maps import (
     MAPPING,
     MAX_MAPPINGS,
     UNKNOWN_CODE,
     UNREQUESTED_CODE,
     UnwindMaps,
 )
-from collector.unwind.table import UnwindTable
-from collector.unwind.table_queue import TableQueue
-from collector.unwind.vdso import vdso_table
+from collector.unwind.tables.attempts import LOOK_S, Attempts
+from collector.unwind.tables.cache import TableCache
+from collector.unwind.tables.table import UnwindTable
+from collector.unwind.tables.table_queue import TableQueue
+from collector.unwind.tables.vdso import vdso_table
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ After `make kafka`, run `.venv/bin/python deploy/kafka/run.py [FOLDER] [PORT]`. 
 import sys
 from pathlib import Path
 
-from icestream.stop import stop_event
+from icestream.process.stop import stop_event
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka
 
 

@@ -21,8 +21,8 @@ from gateway.scrape.config import load_jobs
 from gateway.settings import GatewaySettings
 from gateway.tls import tls_of
 from icestream.cli import CommandError
-from icestream.http_server import ServerError, serve
-from icestream.stop import stop_event
+from icestream.http.server import ServerError, serve
+from icestream.process.stop import stop_event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,8 +20,8 @@ from gateway.scrape.config import load_jobs
 from gateway.scrape.scraper import Scraper
 from gateway.settings import ScrapeSettings
 from icestream.cli import CommandError
-from icestream.metrics import HealthServer
-from icestream.stop import stop_event
+from icestream.http.metrics import HealthServer
+from icestream.process.stop import stop_event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

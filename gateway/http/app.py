@@ -13,9 +13,9 @@ from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream import __version__
-from icestream.measure_requests import MeasureRequests
-from icestream.refuse_foreign_hosts import RefuseForeignHosts
-from icestream.refuse_foreign_pages import RefuseForeignPages
+from icestream.http.measure_requests import MeasureRequests
+from icestream.http.refuse_foreign_hosts import RefuseForeignHosts
+from icestream.http.refuse_foreign_pages import RefuseForeignPages
 
 _ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import metrics
 from gateway.errors import Refused, unavailable
-from icestream.room import Room
+from icestream.http.room import Room
 
 _OPERATIONS = ("/healthz", "/readyz", "/metrics")
 _BODIES = 4
@@ -17,7 +17,7 @@ class LimitRequests:
     """Middleware that refuses with 503 where `running` requests that bring profiles are worked on already.
 
     A request counts from when its body has come: those that are slow to come hold up nobody. Where too many bodies are
-    on their way, one of them is given up (icestream.room).
+    on their way, one of them is given up (icestream.http.room).
     """
 
     def __init__(self, app: ASGIApp, running: int) -> None:

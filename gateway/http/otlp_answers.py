@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from gateway import metrics
 from gateway.errors import Refused
 from gateway.http.content_type import content_type
-from icestream.packed import varint
+from icestream.columns.packed import varint
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _CODES = {503: 14, 429: 8, 500: 13}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream import index_ranges
+from icestream.columns import index_ranges
 
 MAX_FIELDS = 300
 """The most fields of a message that are read. Each round takes time, even if only one message has that many fields."""

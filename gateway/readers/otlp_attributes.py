@@ -8,8 +8,8 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import KeyValueAndU
 
 from gateway.errors import bad_profile
 from gateway.labels import to_labels
+from icestream.labels.otlp_labels import LABELS
 from icestream.messages.checks import Labels
-from icestream.otlp_labels import LABELS
 
 COLUMNS = ("process.pid", "thread.id", "host.id")
 """Attributes that are columns of samples, or the host ID of their batch."""

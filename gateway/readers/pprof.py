@@ -36,7 +36,7 @@ from gateway.readers.pprof_tables import (
 )
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
-from icestream.gauges import is_gauge
+from icestream.clickhouse.gauges import is_gauge
 from icestream.messages.checks import Labels
 from icestream.pprof.profile_pb2 import ProfileTables
 from icestream.pprof.profile_pb2 import ValueType as PprofValueType

@@ -11,7 +11,7 @@ import numpy as np
 from gateway.errors import bad_profile
 from gateway.readers.location_table import LOW_MEMORY, NO_NAME, UNKNOWN, Locations, MappingKey, SentLine, file_mappings
 from gateway.readers.pprof_tables import ById, Functions, Lines, LocationIds, PprofMapping
-from icestream import index_ranges
+from icestream.columns import index_ranges
 from icestream.messages.raw_encoder import SentLines
 
 NO_MAPPING = PprofMapping(0, "", "", 0, 0)

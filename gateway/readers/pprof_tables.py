@@ -20,7 +20,7 @@ from gateway.readers.number_messages import (
     messages,
     portions,
 )
-from icestream import index_ranges
+from icestream.columns import index_ranges
 from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.pprof.profile_pb2 import Function, Location, Mapping, Sample
 

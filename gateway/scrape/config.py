@@ -21,9 +21,9 @@ from gateway.scrape.job import (
 )
 from gateway.scrape.known_fields import GLOBAL_ABOUT_METRICS, NOT_ABOUT_SCRAPING
 from gateway.scrape.target_groups import take_group, take_labels
-from icestream.relabel_config import parse_rules
+from icestream.files.yaml_file import load_yaml, shown
+from icestream.labels.relabel_config import parse_rules
 from icestream.settings import SettingError
-from icestream.yaml_file import load_yaml, shown
 
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
 

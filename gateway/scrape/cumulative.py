@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from gateway.sent_profile import SentProfile, Values
-from icestream import sorted_keys
+from icestream.columns import sorted_keys
 from icestream.messages.plausible import MAX_SPREAD_NS
 from icestream.messages.raw_encoder import Stacks, Window
 from icestream.times import HOUR_NS

@@ -15,10 +15,10 @@ from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import REFRESH_S, DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
 from gateway.scrape.names import NotResolved, resolve
 from gateway.scrape.target_groups import TargetList, parse_list
+from icestream.files.yaml_file import load_yaml, shown
+from icestream.labels.relabel import apply_rules, lasting
 from icestream.messages.checks import Labels
-from icestream.relabel import apply_rules, lasting
 from icestream.settings import SettingError
-from icestream.yaml_file import load_yaml, shown
 
 _ANSWER_S = 10.0
 _LARGEST_LIST = 10_000_000

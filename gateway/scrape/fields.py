@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from gateway.scrape.known_fields import is_known_elsewhere
+from icestream.files.yaml_file import shown
 from icestream.settings import SettingError
-from icestream.yaml_file import shown
 
 _MAX_ENTRIES = 100_000
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")

@@ -12,7 +12,7 @@ from yarl import URL
 
 from gateway.scrape.job import Http
 from icestream import __version__
-from icestream.inward_redirects import leads_inward
+from icestream.http.inward_redirects import leads_inward
 
 _MAX_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.profile_types import ValueType
-from icestream.relabel import Rule
+from icestream.labels.relabel import Rule
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 from gateway.scrape.fields import Fields
 from gateway.scrape.job import TargetGroup
-from icestream.relabel import is_name
+from icestream.files.yaml_file import shown
+from icestream.labels.relabel import is_name
 from icestream.settings import SettingError
-from icestream.yaml_file import shown
 
 MAX_TARGETS = 100_000
 """The most targets in one list."""

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from icestream.cli import CommandError, positive
-from icestream.kafka import consumer, is_in_process
-from icestream.message_rows import DECODERS, Row
+from icestream.kafka.clients import consumer, is_in_process
 from icestream.messages.checks import BadMessage
+from icestream.messages.message_rows import DECODERS, Row
+from icestream.messages.stack_names import StackNames
 from icestream.messages.stacks import decode_stacks
-from icestream.printable import printable
+from icestream.process.printable import printable
 from icestream.settings import KafkaSettings
-from icestream.stack_names import StackNames
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from icestream.topics import SAMPLES, STACKS, TAIL_GROUP
 

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from icestream.cli import CommandError, positive
-from icestream.kafka import admin_client, is_in_process
+from icestream.kafka.clients import admin_client, is_in_process
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TIMESTAMP_TYPE, TOPICS
 

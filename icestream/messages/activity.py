@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from icestream import message_columns, packed
-from icestream.message_columns import Texts
+from icestream.columns import message_columns, packed
+from icestream.columns.message_columns import Texts
 from icestream.messages import checks, together
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_TIME, Times

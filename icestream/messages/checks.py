@@ -6,8 +6,8 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from icestream import packed
-from icestream.byte_cache import ByteCache
+from icestream.columns import packed
+from icestream.process.byte_cache import ByteCache
 from icestream.times import MAX_UNIX_NANO
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Mapping, Series

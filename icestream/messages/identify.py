@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream import ids, index_ranges
+from icestream import ids
+from icestream.columns import index_ranges
+from icestream.columns.row_indices import renumber
 from icestream.messages.raw import Frames
-from icestream.row_indices import renumber
 from icestream.v1.common_pb2 import Mapping
 
 _AT_ONCE = 16_384

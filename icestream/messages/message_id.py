@@ -14,7 +14,7 @@ class MessageId:
     partition: int
     offset: int
     checksum: int = field(default=0, compare=False)
-    """See icestream/log_mark.py; 0: not known."""
+    """See icestream/kafka/log_mark.py; 0: not known."""
 
     def source(self, batch: BatchId) -> Source:
         """Returns the `Source` of outputs that are made of this message, which holds `batch`."""

@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 
-from icestream import index_ranges, packed
+from icestream.columns import index_ranges, packed
 from icestream.messages import checks, together
 from icestream.messages.checks import BadMessage, Labels
 from icestream.messages.plausible import ANY_TIME, Times, check_spread

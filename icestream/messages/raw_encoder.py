@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from icestream import index_ranges, packed
+from icestream.columns import index_ranges, packed
+from icestream.columns.row_indices import renumber, take_rows
 from icestream.messages.checks import MAX_FILE, Labels
-from icestream.row_indices import renumber, take_rows
 from icestream.times import HOUR_NS
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
-from icestream.symcache import Line
+from icestream.symbols.symcache import Line
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import Mapping, Source
 from icestream.v1.stacks_pb2 import StackBatch

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from google.protobuf.message import Message
 
-from icestream import index_ranges, packed
+from icestream.columns import index_ranges, packed
 from icestream.messages import checks
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import Times

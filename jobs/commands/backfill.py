@@ -4,10 +4,10 @@
   icestream backfill --from now-1d --to now-1h --operators mymodule:OPERATORS
 
 Use it for a range that was processed wrongly, or to process a range with your own operators (an instance of
-`streams.process.Operators`). If a backfill was stopped or killed, start it again with the same arguments: it continues
-after the last ten minutes that it finished. It ends with an error if stored batches of the range are missing in the
-source; --allow-missing leaves their rows as they are. Of a damaged file of the archive it leaves the rows as they are,
-does the rest, and ends with exit code 1. With --parquet, it corrects the Delta tables, too.
+`streams.partition.process.Operators`). If a backfill was stopped or killed, start it again with the same arguments: it
+continues after the last ten minutes that it finished. It ends with an error if stored batches of the range are missing
+in the source; --allow-missing leaves their rows as they are. Of a damaged file of the archive it leaves the rows as
+they are, does the rest, and ends with exit code 1. With --parquet, it corrects the Delta tables, too.
 """
 
 import argparse

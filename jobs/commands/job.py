@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from icestream.cli import CommandError
-from icestream.progress import progress_display
+from icestream.process.progress import progress_display
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from jobs.job import Job, JobError
 from jobs.settings import JobSettings

@@ -14,8 +14,8 @@ from datetime import date
 from deltalake.exceptions import DeltaError
 
 from icestream.cli import CommandError
-from sinks.delta import Lake
-from sinks.lake_stacks import build_stacks, clean
+from sinks.lake.delta import Lake
+from sinks.lake.stacks import build_stacks, clean
 from sinks.settings import LakeSettings
 
 

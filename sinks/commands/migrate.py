@@ -13,10 +13,10 @@ import argparse
 from clickhouse_connect.driver.exceptions import Error
 
 from icestream.cli import CommandError
-from icestream.clickhouse import connect
-from icestream.free_space import DiskFullError
-from sinks.migrate import MigrationError, are_new, migrate, shown
-from sinks.retention import remember_inserts, set_retention
+from icestream.clickhouse.client import connect
+from icestream.files.free_space import DiskFullError
+from sinks.clickhouse.migrate import MigrationError, are_new, migrate, shown
+from sinks.clickhouse.retention import remember_inserts, set_retention
 from sinks.settings import SinkSettings
 
 

@@ -14,9 +14,9 @@ code 1 and loses nothing; have systemd or the like start it again.
 import argparse
 
 from icestream.cli import CommandError
-from icestream.metrics import HealthServer
-from icestream.stop import stop_event
-from sinks.migrate import MigrationError
+from icestream.http.metrics import HealthServer
+from icestream.process.stop import stop_event
+from sinks.clickhouse.migrate import MigrationError
 from sinks.service import KINDS, start
 from sinks.settings import SinkSettings
 

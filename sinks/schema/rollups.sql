@@ -2,7 +2,7 @@
 -- bucket of one level. A build counts if `rollup_builds` says so, so rows of one that did not complete do not matter.
 CREATE TABLE IF NOT EXISTS rollup_builds
 (
-    level      LowCardinality(String),           -- minute, hour, day (icestream/rollups.py)
+    level      LowCardinality(String),           -- minute, hour, day (icestream/clickhouse/rollups.py)
     start_time DateTime('UTC'),                  -- of the bucket
     end_time   DateTime('UTC'),
     build      UInt64,                           -- when it began, in nanoseconds: later ones are larger

@@ -28,7 +28,7 @@ ENGINE = MergeTree
 PARTITION BY toDate(time)
 PRIMARY KEY (profile_type, service, toStartOfHour(time), series_id)
 ORDER BY (profile_type, service, toStartOfHour(time), series_id, time)
--- ClickHouse remembers the tokens of the latest blocks, and drops a block that comes again (sinks/clickhouse.py).
+-- ClickHouse remembers the tokens of the latest blocks, and drops a block that comes again (sinks/clickhouse/sink.py).
 SETTINGS non_replicated_deduplication_window = 10000;
 
 -- The samples that have a trace, ordered by trace ID: reads one trace of a hundred million samples in milliseconds.

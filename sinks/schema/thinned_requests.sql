@@ -1,5 +1,5 @@
 -- Days whose light requests are no longer kept in activity, spans, entry_spans and span_operations
--- (sinks/thin_requests.py). The last state of a day counts.
+-- (sinks/requests/thin_requests.py). The last state of a day counts.
 CREATE TABLE IF NOT EXISTS thinned_days
 (
     day        Date,
@@ -33,7 +33,7 @@ ENGINE = ReplacingMergeTree
 PARTITION BY day
 ORDER BY trace_id;
 
--- What the deletion of a day's light requests leaves alone (sinks/delete_requests.py). On a cluster every host has all
+-- What the deletion of a day's light requests leaves alone (sinks/requests/delete_requests.py). On a cluster every host has all
 -- of this table: each replica deletes for itself, whichever shard it is of. Rows are needed until it has done so.
 CREATE TABLE IF NOT EXISTS kept_rows
 (

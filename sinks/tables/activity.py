@@ -7,11 +7,11 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from icestream import index_ranges
-from icestream.message_columns import join
+from icestream.columns import index_ranges
+from icestream.columns.message_columns import join
 from icestream.messages.activity import STATUSES, ActivityColumns
 from icestream.messages.message_id import MessageId
-from sinks import stored_batches
+from sinks.clickhouse import stored_batches
 from sinks.tables import arrow
 
 

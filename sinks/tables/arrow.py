@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from icestream.message_columns import Texts
-from sinks.stored_batches import Batch
+from icestream.columns.message_columns import Texts
+from sinks.clickhouse.stored_batches import Batch
 
 
 def binary(rows: np.ndarray) -> pa.Array:

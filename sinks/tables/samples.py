@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pyarrow as pa
 
+from icestream.clickhouse.span_operations import SPAN_NAME
 from icestream.messages.checks import Labels
 from icestream.messages.samples import SampleColumns
-from icestream.span_operations import SPAN_NAME
 from icestream.topics import ACTIVITY
-from sinks import stored_batches
+from sinks.clickhouse import stored_batches
 from sinks.tables import arrow
 
 
@@ -89,7 +89,8 @@ def sample_tables(columns: SampleColumns) -> SampleTables:
 
 
 def _known_operation(columns: SampleColumns) -> pa.Array:
-    """The operations of samples: those of their contexts, or else of their series (icestream/span_operations.py)."""
+    """The operations of samples: those of their contexts, or else of their series
+    (icestream/clickhouse/span_operations.py)."""
     of_context = np.concatenate([np.zeros(1, np.uint32), columns.context_operation])[columns.context]
     names = [dict(labels).get(SPAN_NAME, "") for labels in columns.labels]
     if not any(names):

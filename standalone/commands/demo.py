@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from icestream.cli import CommandError
-from icestream.stop import stop_event
+from icestream.process.stop import stop_event
 from standalone.demo.play import RECORDING, load_recording, play_recording
 from standalone.demo.report import as_text
 from standalone.demo.run import (

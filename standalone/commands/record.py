@@ -17,7 +17,7 @@ from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.cli import CommandError
-from icestream.stop import stop_event
+from icestream.process.stop import stop_event
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
 from standalone.demo.recording import write_recording

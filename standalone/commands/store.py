@@ -10,9 +10,9 @@ metrics of the sinks and of the API.
 import argparse
 
 from icestream.cli import CommandError
-from icestream.http_server import ServerError
-from icestream.stop import stop_event
-from sinks.migrate import MigrationError
+from icestream.http.server import ServerError
+from icestream.process.stop import stop_event
+from sinks.clickhouse.migrate import MigrationError
 from standalone.settings import StoreSettings
 from standalone.store import StoreError, run_store
 

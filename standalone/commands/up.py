@@ -14,7 +14,7 @@ import argparse
 import logging
 
 from icestream.cli import CommandError
-from icestream.stop import stop_event
+from icestream.process.stop import stop_event
 from standalone.settings import UpSettings
 from standalone.supervisor.local_pipeline import LocalPipeline, StartError
 from standalone.supervisor.supervisor import PartFailed, PartLost

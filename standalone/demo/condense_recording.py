@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from collector.delivery.message_log import Message
-from icestream.packed import column, serialize
-from icestream.symcache import SymCaches
+from icestream.columns.packed import column, serialize
+from icestream.symbols.symcache import SymCaches
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch

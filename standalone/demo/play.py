@@ -9,8 +9,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from collector.delivery.message_log import Message
-from icestream.kafka import producer
-from icestream.run_info import RunInfo
+from icestream.files.run_info import RunInfo
+from icestream.kafka.clients import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.activity_pb2 import ActivityBatch

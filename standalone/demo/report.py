@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.samples import Sample
 
 from api.terminal.client import Client
-from icestream.metrics import parse_metrics
+from icestream.http.metrics import parse_metrics
 from icestream.times import format_unix_nano
 
 SHOP = '{service="shop"}'

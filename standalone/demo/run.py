@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from icestream.run_info import RunInfo, read_run_info
+from icestream.files.run_info import RunInfo, read_run_info
 from standalone.demo.report import QueryRange, Report, count_functions, make_report, read_metrics, sum_requests
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.supervisor import ask_ready

@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from icestream import file_lock
+from icestream.files import file_lock
 
 _OURS = {
     "activity.sock", "archive", "clickhouse", "kafka", "lock", "run.json", "spool", "symbol-cache", "symbols", "up.log",

@@ -2,7 +2,7 @@
 
 It speaks Kafka's protocol on a loopback port, so every client works with it. But it keeps messages in memory, about
 5 MB for each partition; it drops the oldest ones beyond that, read or unread; and it ends with its process
-(docs/in-process-broker.md). `icestream.backlog` makes producers wait before it drops unread messages.
+(docs/in-process-broker.md). `icestream.kafka.backlog` makes producers wait before it drops unread messages.
 """
 
 import logging

@@ -14,8 +14,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from icestream import atomic_file
-from icestream.kafka import client_config
+from icestream.files import atomic_file
+from icestream.kafka.clients import client_config
 from icestream.settings import KafkaSettings, variable
 from standalone.supervisor.account import Account
 from standalone.supervisor.child_process import spawn, terminate

@@ -19,9 +19,9 @@ from collector.activity.activity_socket import answers
 from gateway.scrape.config import load_jobs
 from gateway.settings import GatewaySettings
 from icestream.commands import topics
-from icestream.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, default_data
-from icestream.metrics import HealthServer
-from icestream.run_info import RunInfo
+from icestream.files.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, default_data
+from icestream.files.run_info import RunInfo
+from icestream.http.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from icestream.commands import topics
-from icestream.kafka import client_config
+from icestream.kafka.clients import client_config
 from icestream.settings import KafkaSettings
 from standalone.metrics import TOPICS_REMADE
 

@@ -19,7 +19,7 @@ import argparse
 from confluent_kafka import KafkaException
 
 from icestream.cli import CommandError
-from icestream.stop import stop_event
+from icestream.process.stop import stop_event
 from streams.flatten.flattener import flatten
 from streams.flatten.record import Encode, as_json
 from streams.settings import FlattenSettings

@@ -12,8 +12,8 @@ import logging
 
 from confluent_kafka import KafkaException
 
-from icestream import kafka
 from icestream.cli import CommandError
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import TOPICS
 from streams.settings import StreamsSettings
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 def check_topics(settings: KafkaSettings) -> str:
     """The cluster's ID. Raises CommandError where Kafka or a topic is missing, or they do not fit each other."""
     try:
-        with kafka.admin_client(settings) as admin:
+        with clients.admin_client(settings) as admin:
             metadata = admin.list_topics(timeout=_TIMEOUT_S)
     except KafkaException as error:
         raise CommandError(f"Kafka at {settings.kafka}: {error.args[0].str()}") from None

@@ -11,7 +11,7 @@ import uuid
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.messages.checks import BadMessage
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.topics import FLAT, FLATTEN_GROUP, MAX_MESSAGE_BYTES, SAMPLES, STACKS
@@ -63,10 +63,10 @@ class _Flattener:
         self._interval_ms = interval_ms
         self._encode = encode
         self._names = NamesReader(settings, settings.flatten_memory_mb * 1_000_000)
-        self._consumer = kafka.consumer(settings, FLATTEN_GROUP)
+        self._consumer = clients.consumer(settings, FLATTEN_GROUP)
         # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
-        self._producer = kafka.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})
-        self._in_process = kafka.is_in_process(self._consumer, _KAFKA_S)
+        self._producer = clients.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})
+        self._in_process = clients.is_in_process(self._consumer, _KAFKA_S)
         self._operations = OperationsReader(settings, self._in_process)
         self._late = LateOperations()
         self._collected: list[Message] = []  # of this interval
@@ -163,7 +163,7 @@ class _Flattener:
         self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _KAFKA_S)
         self._producer.commit_transaction(_KAFKA_S)
         if self._in_process:  # it forgets the offsets of transactions
-            kafka.commit(self._consumer, offsets)
+            clients.commit(self._consumer, offsets)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._load(partitions)
@@ -183,7 +183,7 @@ class _Flattener:
 
     def _load(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Takes the sources that the metadata of the committed offsets names; returns these offsets."""
-        positions = kafka.committed_positions(self._consumer, partitions, _KAFKA_S)
+        positions = clients.committed_positions(self._consumer, partitions, _KAFKA_S)
         for position in positions:
             self._sources.load(position.partition, position.metadata)
         return positions

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Callable
 
-from icestream.metrics import HealthServer
-from icestream.readiness import GroupOffsets, GroupWatch, Standstills
+from icestream.http.metrics import HealthServer
+from icestream.kafka.readiness import GroupOffsets, GroupWatch, Standstills
 from icestream.topics import FLATTEN_GROUP, SAMPLES
 from streams.flatten import metrics
 from streams.settings import FlattenSettings

@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.messages.checks import BadMessage
+from icestream.messages.stack_names import LIMIT_BYTES, UNKNOWN, StackNames
 from icestream.messages.stacks import decode_stacks
 from icestream.settings import KafkaSettings
-from icestream.stack_names import LIMIT_BYTES, UNKNOWN, StackNames
 from icestream.topics import FLATTEN_GROUP, STACKS
 
 _TIMEOUT_S = 15.0
@@ -24,7 +24,7 @@ class NamesReader:
     def __init__(self, settings: KafkaSettings, limit_bytes: int = LIMIT_BYTES) -> None:
         self.names = StackNames(limit_bytes)
         self._missed: set[int] = set()  # stacks that were not known at the end of the last wait
-        self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
+        self._consumer = clients.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
         self._assigned: set[int] = set()
         self._behind: set[int] = set()  # partitions that were not read to their end yet
         self._look_at = 0.0

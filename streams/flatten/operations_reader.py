@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from icestream import kafka
-from icestream.byte_cache import ByteCache
+from icestream.kafka import clients
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.checks import BadMessage
+from icestream.process.byte_cache import ByteCache
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, FLATTEN_GROUP
 
@@ -38,7 +38,7 @@ class OperationsReader:
         self._names = ByteCache[bytes, str](
             _BYTES, lambda context, operation: _OBJECTS_BYTES + len(context) + len(operation)
         )
-        self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.operations", log_level=2)
+        self._consumer = clients.consumer(settings, f"{FLATTEN_GROUP}.operations", log_level=2)
         self._next: dict[int, int] = {}  # partition -> offset
         self._problem = ""
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from icestream.stack_names import StackNames
+from icestream.messages.stack_names import StackNames
 from icestream.topics import MAX_MESSAGE_BYTES
 from streams.flatten.sums import FlatKey, FlatSum
 

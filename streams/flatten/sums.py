@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icestream.clickhouse.span_operations import SPAN_NAME
 from icestream.messages.checks import Labels
 from icestream.messages.samples import SampleColumns
-from icestream.span_operations import SPAN_NAME
 
 OperationOf = Callable[[bytes], str]
 """Returns the operation of a trace context of 24 bytes; "" if it is not known."""

@@ -10,8 +10,8 @@ from httpx2 import Response
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients, connect
-from sinks.migrate import migrate
+from icestream.clickhouse.client import Clients, connect
+from sinks.clickhouse.migrate import migrate
 from tests.api.fill import START_S
 from tests.shared_routes import with_built_routes
 

@@ -12,7 +12,7 @@ from api.http.app import create_app
 from api.http.app_state import AppState
 from api.settings import ApiSettings
 from api.warm_up import start_warming_up, warm_up
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from tests.api.conftest import Api
 from tests.api.fill import Sample, fill, frame
 

@@ -16,8 +16,8 @@ import uvicorn
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients, connect
-from sinks.migrate import migrate
+from icestream.clickhouse.client import Clients, connect
+from sinks.clickhouse.migrate import migrate
 from tests.browser.fill import fill, fill_wide, fill_with_a_gap
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selenium.webdriver.common.keys import Keys
 
-from api.queries.selector import Matcher, parse
+from api.queries.selection.selector import Matcher, parse
 from tests.browser.page import Page
 
 pytestmark = pytest.mark.browser

@@ -18,12 +18,12 @@ from confluent_kafka import KafkaException
 from prometheus_client.samples import Sample
 
 from icestream.commands.topics import create
-from icestream.kafka import admin_client
-from icestream.metrics import parse_metrics
+from icestream.http.metrics import parse_metrics
+from icestream.kafka.clients import admin_client
 from icestream.settings import KafkaSettings
 from icestream.times import MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
-from sinks import archive
+from sinks.archive import archive
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka

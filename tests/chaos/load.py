@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from tests.chaos.totals import Totals, of_window
@@ -56,7 +56,7 @@ class Load:
 
     def connect_again(self) -> None:
         """Kafka refuses what comes from a producer whose last messages it has lost."""
-        self._producer: Producer = kafka.producer(self._settings, **{"message.timeout.ms": 0, "log_level": 0})
+        self._producer: Producer = clients.producer(self._settings, **{"message.timeout.ms": 0, "log_level": 0})
 
     def tick(self) -> None:
         self._sequence += 1

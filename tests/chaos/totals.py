@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 from deltalake import DeltaTable
 
-from icestream import packed
-from icestream.clickhouse import connect
+from icestream.clickhouse.client import connect
+from icestream.columns import packed
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.raw_pb2 import RawBatch
 from tests.data.messages import WINDOW_NS

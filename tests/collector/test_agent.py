@@ -17,9 +17,9 @@ import zstandard
 from confluent_kafka import Consumer
 from symbolic.symcache import SymCache
 
-from icestream.kafka import producer
-from icestream.metrics import parse_metrics
-from icestream.packed import column
+from icestream.columns.packed import column
+from icestream.http.metrics import parse_metrics
+from icestream.kafka.clients import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.activity_pb2 import ActivityBatch

@@ -15,7 +15,7 @@ from collector.bpf.samples import Samples
 from collector.generated_code import GeneratedCode
 from collector.kernel import GENERATED, Kernel
 from collector.processes.process_events import parse
-from icestream import index_ranges
+from icestream.columns import index_ranges
 from tests.collector.watching import watching
 from tests.waiting import PATIENCE_S
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 from tests.unwind_tables import tables
 
 

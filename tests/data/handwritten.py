@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.common_pb2 import Mapping

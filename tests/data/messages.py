@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.ids import series_id
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch

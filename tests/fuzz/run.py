@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, RESOLVE_GROUP, SYMBOLS
 from tests.chaos.cluster import Cluster
@@ -91,7 +91,7 @@ def run(folder: Path, messages: int, seed: int, patience_s: float, settings: Kaf
 
 def _send(settings: KafkaSettings, load: Load, messages: int, seed: int) -> None:
     """Sends all mutated messages, and windows of good hosts between them."""
-    mutants, producer = Mutants(seed), kafka.producer(settings, **{"message.timeout.ms": 0})
+    mutants, producer = Mutants(seed), clients.producer(settings, **{"message.timeout.ms": 0})
     for number in range(messages):
         if number % max(messages // _GOOD_WINDOWS, 1) == 0:
             load.tick()

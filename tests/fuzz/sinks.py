@@ -10,8 +10,8 @@ from icestream.messages.plausible import TimeLimits
 from icestream.messages.symbols import decode_symbol_file
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS, SYMBOLS
-from sinks.parquet import in_delta_types
-from sinks.ranges import message_id
+from sinks.lake.parquet import in_delta_types
+from sinks.runner.ranges import message_id
 from sinks.settings import SinkSettings
 from sinks.tables.decode import decode
 from tests.chaos.cluster import STORE, Cluster

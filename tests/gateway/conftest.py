@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 from api.http.app import create_app
 from api.settings import ApiSettings
 from gateway.settings import GatewaySettings
-from icestream.clickhouse import Clients, connect
+from icestream.clickhouse.client import Clients, connect
 from icestream.settings import KafkaSettings
-from sinks.migrate import migrate
+from sinks.clickhouse.migrate import migrate
 from tests.gateway.served import Gateway, serve
 from tests.gateway.stored import Store
 from tests.waiting import PATIENCE_S

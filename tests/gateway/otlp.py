@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import Profile, ProfilesData
 
-from icestream.packed import varint
+from icestream.columns.packed import varint
 
 START_UNIX_NANO = 1_770_000_000 * 10**9
 PERIOD_NS = 50_000_000

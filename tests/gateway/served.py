@@ -14,7 +14,7 @@ from gateway.otlp_topic import profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from gateway.tls import tls_of
-from icestream.http_server import Server
+from icestream.http.server import Server
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import RAW
 from tests.pipeline.reading import messages

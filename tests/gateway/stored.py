@@ -9,17 +9,17 @@ from fastapi.testclient import TestClient
 
 from gateway.encode import Encoded, encode
 from gateway.sent_profile import SentProfile
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import ANY_TIME
 from icestream.pprof.profile_pb2 import Profile
 from icestream.topics import RAW, SAMPLES, STACKS
-from sinks.clickhouse import ClickHouseSink
-from sinks.ranges import InFlight, MessageRange
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.dead_letters import DeadLetter
 from sinks.tables.decode import Tables, decode
-from streams.process import Operators, Processor
-from streams.symbolize import Symbolizer
+from streams.operators.symbolize import Symbolizer
+from streams.partition.process import Operators, Processor
 
 Line = tuple[str, str, int, int]  # function, file, line, start line
 Frame = tuple[str, int, tuple[Line, ...]]  # build ID, ELF address where it has no lines, lines

@@ -19,12 +19,12 @@ from gateway.http.app import create_app as create_gateway
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream.cli import main
-from icestream.clickhouse import Clients, connect
-from icestream.http_server import Server
+from icestream.clickhouse.client import Clients, connect
+from icestream.http.server import Server
 from icestream.settings import KafkaSettings
 from icestream.times import format_unix_nano
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
-from sinks.migrate import migrate
+from sinks.clickhouse.migrate import migrate
 from tests.api.fill import Frame, Sample, fill
 from tests.gateway.conftest import DATABASE
 from tests.gateway.stored import Store, values

@@ -14,8 +14,8 @@ from api.http.app import create_app as create_api
 from api.settings import ApiSettings
 from gateway.http.app import create_app
 from gateway.publisher import Publisher
-from icestream.clickhouse import Clients
-from icestream.http_server import Server
+from icestream.clickhouse.client import Clients
+from icestream.http.server import Server
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from tests import go
 from tests.api.http.querier.test_go_client import SOURCE as CLIENT

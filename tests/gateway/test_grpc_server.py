@@ -22,7 +22,7 @@ from gateway.grpc_server import PROFILES, TRACES, GrpcServer, _Calls
 from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
-from icestream.http_server import ServerError
+from icestream.http.server import ServerError
 from icestream.messages.activity import decode_activity
 from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings

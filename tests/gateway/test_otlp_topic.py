@@ -11,7 +11,7 @@ from gateway.intake import Intake
 from gateway.otlp_topic import OtlpTopic, profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
-from icestream import dead_letters, kafka
+from icestream.kafka import clients, dead_letters
 from icestream.messages.activity import decode_activity
 from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings, SettingError
@@ -32,7 +32,7 @@ class Topic:
         self.settings = settings
         self._name = name
         self._read = read
-        self._producer = kafka.producer(settings)
+        self._producer = clients.producer(settings)
         self._publisher = Publisher(settings)
         self._intake = Intake(settings, self._publisher)
 
@@ -62,9 +62,9 @@ class Topic:
 
 @pytest.fixture
 def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
-    kafka = in_process_broker.kafka
+    clients = in_process_broker.kafka
     return GatewaySettings(
-        kafka=kafka, gateway_ack_s=PATIENCE_S, gateway_spans_topic=SPANS, gateway_profiles_topic=PROFILES
+        kafka=clients, gateway_ack_s=PATIENCE_S, gateway_spans_topic=SPANS, gateway_profiles_topic=PROFILES
     )
 
 
@@ -118,10 +118,10 @@ def test_a_commit_that_fails_is_repeated_without_another_message(
                 raise KafkaException(KafkaError(failures.pop()))
             return super().commit(**arguments)
 
-    monkeypatch.setattr(kafka, "Consumer", Failing)
+    monkeypatch.setattr(clients, "Consumer", Failing)
     topic = Topic(settings, SPANS, spans_topic)
     topic.send(b"\xff\xff")
-    reader = kafka.consumer(settings, GATEWAY_SPANS_GROUP)
+    reader = clients.consumer(settings, GATEWAY_SPANS_GROUP)
     partitions = [TopicPartition(SPANS, number) for number in range(4)]
     topic.read_until(lambda: max(p.offset for p in reader.committed(partitions, timeout=PATIENCE_S)) == 1)
     topic.close()

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.http.app import create_app
 from gateway.publisher import Publisher
-from icestream.http_server import Server
+from icestream.http.server import Server
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.gateway.served import Gateway
 from tests.waiting import PATIENCE_S

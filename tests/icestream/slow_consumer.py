@@ -10,12 +10,12 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 
 
 def main(address: str, topic: str, seconds: float) -> None:
-    reader = kafka.consumer(KafkaSettings(kafka=address), "slow")
+    reader = clients.consumer(KafkaSettings(kafka=address), "slow")
     partitions = reader.list_topics(topic, timeout=30).topics[topic].partitions
     before = memory_mb()
     reader.assign([TopicPartition(topic, partition, 0) for partition in partitions])

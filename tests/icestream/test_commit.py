@@ -5,7 +5,7 @@ import time
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from icestream.kafka import commit, consumer
+from icestream.kafka.clients import commit, consumer
 from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES
 from tests.ports import free_port

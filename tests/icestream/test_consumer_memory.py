@@ -7,7 +7,7 @@ import sys
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 
 TOPIC, PARTITIONS, MESSAGES = "backlog", 16, 20_000
@@ -18,11 +18,11 @@ SLOW_S, LIMIT_MB = 6, 150
 @pytest.mark.kafka
 def test_a_backlog_of_small_messages_that_compress_well_takes_little_memory(apache_kafka: KafkaSettings) -> None:
     """It took 800 MB in each sink."""
-    admin = AdminClient(kafka.client_config(apache_kafka))
+    admin = AdminClient(clients.client_config(apache_kafka))
     for made in admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)]).values():
         made.result()
     draw = random.Random(1)
-    producer = kafka.producer(apache_kafka, **{"linger.ms": 100})
+    producer = clients.producer(apache_kafka, **{"linger.ms": 100})
     for number in range(MESSAGES):
         for partition in range(PARTITIONS):
             producer.produce(TOPIC, draw.randbytes(40) + bytes(600), partition=partition)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream.demangle import MAX_READABLE_LENGTH, demangle
+from icestream.symbols.demangle import MAX_READABLE_LENGTH, demangle
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -23,7 +23,7 @@ from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from sinks.tables.decode import decode
-from streams.process import Processor
+from streams.partition.process import Processor
 from tests.data.messages import batch_id, raw_batch, sample_batch, source
 from tests.fuzz.messages import Mutants
 

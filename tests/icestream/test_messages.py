@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.raw import decode_raw
@@ -15,8 +15,8 @@ from icestream.messages.stacks import decode_stacks
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import Label, Mapping, Series
-from streams.attach import traced
-from streams.process import Processor
+from streams.operators.attach import traced
+from streams.partition.process import Processor
 from tests.data.handwritten import Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import context
 from tests.data.strategies import intervals, raws

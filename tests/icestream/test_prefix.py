@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
-from icestream import kafka, topics
+from icestream import topics
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.v1.samples_pb2 import SampleBatch
 from tests.data.windows import window
@@ -69,7 +70,7 @@ def test_installations_with_different_prefixes_see_only_their_own(
 ) -> None:
     workers = [start(in_process_broker, prefix, tmp_path / prefix) for prefix in PREFIXES]
     try:
-        sender = kafka.producer(in_process_broker)
+        sender = clients.producer(in_process_broker)
         for number, prefix in enumerate(PREFIXES):
             for sequence in range(1, 4 + number):
                 made = window(START, sequence, host=number)
@@ -109,7 +110,7 @@ def samples(broker: KafkaSettings, prefix: str) -> list[SampleBatch]:
 
 def read(broker: KafkaSettings, topic: str) -> list[bytes]:
     """All messages of a topic."""
-    reader = kafka.consumer(broker, "test", **{"enable.partition.eof": True})
+    reader = clients.consumer(broker, "test", **{"enable.partition.eof": True})
     partitions = reader.list_topics(topic, timeout=300).topics[topic].partitions
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     found: list[bytes] = []

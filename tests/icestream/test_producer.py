@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 
 TOPICS, PARTITIONS, MESSAGES = 30, 4, 40
@@ -22,8 +22,8 @@ def test_nothing_is_lost_while_the_partitions_of_new_topics_become_ready(apache_
         if error is not None:
             failed.append(error)
 
-    producer = kafka.producer(apache_kafka, **{"linger.ms": 0, "topic.metadata.refresh.fast.interval.ms": 10})
-    admin = AdminClient(kafka.client_config(apache_kafka))
+    producer = clients.producer(apache_kafka, **{"linger.ms": 0, "topic.metadata.refresh.fast.interval.ms": 10})
+    admin = AdminClient(clients.client_config(apache_kafka))
     for made in admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS) for topic in topics]).values():
         made.result()
     for number in range(MESSAGES):
@@ -33,7 +33,7 @@ def test_nothing_is_lost_while_the_partitions_of_new_topics_become_ready(apache_
         time.sleep(0.005)
     assert producer.flush(60) == 0
     assert failed == []
-    reader = kafka.consumer(apache_kafka, "test")
+    reader = clients.consumer(apache_kafka, "test")
     assert {topic: count(reader, topic) for topic in topics} == dict.fromkeys(topics, MESSAGES)
     reader.close()
     for deleted in admin.delete_topics(topics).values():

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from icestream import cli
 from icestream.commands import tail
-from icestream.kafka import producer
-from icestream.message_rows import DECODERS
+from icestream.kafka.clients import producer
 from icestream.messages.checks import BadMessage
+from icestream.messages.message_rows import DECODERS
+from icestream.messages.stack_names import StackNames
 from icestream.messages.stacks import decode_stacks
 from icestream.settings import KafkaSettings
-from icestream.stack_names import StackNames
 from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream import message_columns
+from icestream.columns import message_columns
 from icestream.messages.activity import ActivityColumns, SpanColumns, decode_activities
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_TIME, Times

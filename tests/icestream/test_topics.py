@@ -13,9 +13,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from icestream import cli, kafka
+from icestream import cli
 from icestream.commands.topics import check, create, weakness, weaknesses
-from icestream.kafka import client_config
+from icestream.kafka import clients
+from icestream.kafka.clients import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, TOPICS
 from tests.conftest import delete_topics
@@ -62,10 +63,10 @@ def test_create_makes_what_is_missing_with_its_retention(
 def test_timestamps_are_those_of_the_broker_and_a_topic_with_those_of_senders_is_named(
     apache_kafka: KafkaSettings,
 ) -> None:
-    sender = kafka.producer(apache_kafka)
+    sender = clients.producer(apache_kafka)
     sender.produce(RAW, b"of a host whose clock is 20 years slow", partition=0, timestamp=1_160_000_000_000)
     assert sender.flush(PATIENCE_S) == 0
-    reader = kafka.consumer(apache_kafka, "test")
+    reader = clients.consumer(apache_kafka, "test")
     reader.assign([TopicPartition(RAW, 0, 0)])
     message = reader.poll(PATIENCE_S)
     reader.close()

@@ -21,18 +21,19 @@ from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.topics import ACTIVITY, RAW
-from jobs import lake_rows, lock
 from jobs.backfill import backfill
-from jobs.cut import Cut
 from jobs.job import Job
-from jobs.lake_rows import JobLake
-from jobs.lock import JobLock
-from jobs.slices import Work
-from jobs.sources import ArchiveSource
-from sinks import delta
-from streams.process import Operators
+from jobs.lake import rows as lake_rows
+from jobs.lake.rows import JobLake
+from jobs.locks import lock
+from jobs.locks.lock import JobLock
+from jobs.recompute.cut import Cut
+from jobs.recompute.slices import Work
+from jobs.recompute.sources import ArchiveSource
+from sinks.lake import delta
+from streams.partition.process import Operators
 from tests.jobs.stored import END, T0, Stored
 
 _KEY = b"of a test"

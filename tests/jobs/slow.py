@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from icestream.messages.raw import RawColumns
-from streams.process import Operators
+from streams.partition.process import Operators
 
 _calls = count(1)
 

@@ -8,24 +8,24 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import TimeLimits
 from icestream.settings import MessageSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
-from jobs.cut import Cut
-from jobs.fence import Fence
 from jobs.job import Job
-from jobs.lake_rows import JobLake
-from jobs.slices import Work
-from jobs.sources import ArchiveSource
-from sinks.archive import Archived, ArchiveSink, time_range
-from sinks.clickhouse import ClickHouseSink
-from sinks.migrate import cluster_of_tables
-from sinks.ranges import InFlight, MessageRange
+from jobs.lake.rows import JobLake
+from jobs.locks.fence import Fence
+from jobs.recompute.cut import Cut
+from jobs.recompute.slices import Work
+from jobs.recompute.sources import ArchiveSource
+from sinks.archive.archive import Archived, ArchiveSink, time_range
+from sinks.clickhouse.migrate import cluster_of_tables
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
-from streams.process import Operators, Processor
+from streams.partition.process import Operators, Processor
 from tests.data.windows import Window, window
 
 T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 15 * 10**9

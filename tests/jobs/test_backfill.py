@@ -11,7 +11,7 @@ from icestream.messages.raw import RawColumns
 from icestream.topics import RAW
 from jobs.backfill import BackfillReport, backfill
 from jobs.job import JobError
-from streams.process import Operators
+from streams.partition.process import Operators
 from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
@@ -97,7 +97,9 @@ def test_a_changed_operator_has_its_effect_in_the_range_and_nowhere_else(stored:
 def test_columns_that_somebody_added_have_their_defaults(
     stored: Stored, embedded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.staged_file.has_files_of", lambda _: embedded)  # the job stages rows as for a server
+    monkeypatch.setattr(
+        "jobs.staging.staged_file.has_files_of", lambda _: embedded
+    )  # the job stages rows as for a server
     for table, column in (
         ("samples", "`group ``by` String DEFAULT concat('of ', service)"),
         ("samples", "its_hour DateTime MATERIALIZED toStartOfHour(time)"),

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from jobs.batches import known_before, missing_batches
-from jobs.cut import take_cut
 from jobs.job import Job
+from jobs.recompute.cut import take_cut
+from jobs.recompute.slices import Work
+from jobs.recompute.sources import ArchiveSource
 from jobs.run import run_job
-from jobs.slices import Work
-from jobs.sources import ArchiveSource
-from sinks import archive
-from sinks.archive import ArchiveSink
+from jobs.stored.batches import known_before, missing_batches
+from sinks.archive import archive
+from sinks.archive.archive import ArchiveSink
 from sinks.settings import StorageSettings
-from streams.process import Operators
+from streams.partition.process import Operators
 from tests.changed_kafka import make_anew
 from tests.data.windows import WINDOW_NS, window
 from tests.jobs.stored import T0

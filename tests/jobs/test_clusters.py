@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from icestream.clickhouse import connect
-from jobs import staging
+from icestream.clickhouse.client import connect
 from jobs.backfill import backfill
 from jobs.job import Job, JobError
-from jobs.lock import JobLock
+from jobs.locks.lock import JobLock
 from jobs.replay import replay
 from jobs.run import run_job
-from jobs.staging import Staging
-from sinks.cluster import delete_from
+from jobs.staging import staging
+from jobs.staging.staging import Staging
+from sinks.clickhouse.cluster import delete_from
 from sinks.settings import StorageSettings
-from streams.process import Operators
+from streams.partition.process import Operators
 from tests.jobs.stored import END, T0, Stored, make_stored, tables
 from tests.jobs.test_backfill import doubled
 from tests.sinks.clusters import OnCluster, OneShard, Shards
@@ -139,13 +139,13 @@ def test_jobs_on_a_cluster_lock_their_range_and_one_that_was_taken_over_changes_
     def lock(name: str) -> JobLock:
         return JobLock(on_cluster, name, work.job.time_range, on_cluster.cluster)
 
-    monkeypatch.setattr("jobs.lock.EXPIRE_S", 1)
+    monkeypatch.setattr("jobs.locks.lock.EXPIRE_S", 1)
     with lock("frozen") as frozen:
         part = next(iter(work.job.time_range.slices()))
         slept = Staging(stored.client, "frozen", part, frozen.fence)
         slept.make()
         stored.client.command(f"INSERT INTO {slept.table('batches')} SELECT * EXCEPT stored_time, 0, 0 FROM batches")
-        monkeypatch.setattr("jobs.lock.EXPIRE_S", 60)
+        monkeypatch.setattr("jobs.locks.lock.EXPIRE_S", 60)
         entered: list[JobLock] = []
         wait_until(lambda: _enters(lock("other"), entered))
         (other,) = entered

@@ -8,10 +8,10 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
 from jobs.backfill import backfill, plan
-from jobs.batches import host_minutes
 from jobs.job import JobError, Outcome
-from jobs.lake import StoredBatch
+from jobs.lake.lake import StoredBatch
 from jobs.replay import replay
+from jobs.stored.batches import host_minutes
 from jobs.time_range import TimeRange
 from tests.data.windows import window
 from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables

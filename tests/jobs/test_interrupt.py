@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_job_that_was_interrupted_continues_after_its_last_finished_slice(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; from icestream.clickhouse import connect; from sinks.migrate import migrate;"
+        "from pathlib import Path; from icestream.clickhouse.client import connect;"
+        "from sinks.clickhouse.migrate import migrate;"
         f"from tests.jobs.stored import *; c = connect('chdb://{tmp_path}/clickhouse'); migrate(c);"
         f"make_stored(c, Path('{tmp_path}'))"
     )

@@ -9,7 +9,7 @@ from clickhouse_connect.driver.client import Client
 from icestream.messages.raw import RawColumns
 from jobs.backfill import backfill
 from jobs.replay import replay
-from streams.process import Operators
+from streams.partition.process import Operators
 from tests.data.windows import window
 from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.jobs import START, fill
-from jobs.recompute import Counts, Unit
-from jobs.sources import ArchiveSource
+from jobs.recompute.recompute import Counts, Unit
+from jobs.recompute.sources import ArchiveSource
+from jobs.recompute.workers import portions
 from jobs.time_range import SLICE_NS, TimeRange
-from jobs.workers import portions
-from streams.process import Operators
+from streams.partition.process import Operators
 from tests.data.messages import WINDOW_NS
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.soak]

@@ -10,8 +10,8 @@ from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId
 from jobs.replay import replay
 from jobs.time_range import SLICE_NS
+from tests.jobs.lake.test_lake import stored, to_lake
 from tests.jobs.stored import T0, Stored
-from tests.jobs.test_lake import stored, to_lake
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty", "stored"]

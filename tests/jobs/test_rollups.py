@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import Clients
-from icestream.rollups import DAYS, OPERATION_DAYS, Level
+from icestream.clickhouse.client import Clients
+from icestream.clickhouse.rollups import DAYS, OPERATION_DAYS, Level
 from jobs.backfill import backfill
 from jobs.replay import replay
-from sinks.rollup_builds import read_valid_builds
-from sinks.rollup_changes import REQUESTS_QUIET_S
-from sinks.rollups import Rollups
+from sinks.rollups.builder import Rollups
+from sinks.rollups.builds import read_valid_builds
+from sinks.rollups.changes import REQUESTS_QUIET_S
 from tests.jobs.stored import END, T0, make_stored
 from tests.sinks.engine import client, clients, empty
 from tests.waiting import PATIENCE_S

@@ -8,13 +8,13 @@ import pytest
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from jobs.backfill import backfill
-from jobs.lake_rows import JobLake
+from jobs.lake.rows import JobLake
 from jobs.replay import replay
 from jobs.time_range import SLICE_NS
 from tests.data.messages import WINDOW_NS
 from tests.data.windows import Window, window
+from tests.jobs.lake.test_lake import check_same, in_lake, stored, to_lake
 from tests.jobs.stored import T0, WINDOWS, Stored, tables
-from tests.jobs.test_lake import check_same, in_lake, stored, to_lake
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty", "stored"]

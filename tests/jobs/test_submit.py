@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from icestream import cli
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.topics import RAW
 from jobs.job import Job, JobError
 from jobs.server import JobServer, socket_path
@@ -89,8 +89,8 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         )  # fmt: skip
 
     store = (
-        "from pathlib import Path; from icestream.clickhouse import connect;"
-        "from sinks.migrate import migrate; from tests.jobs.stored import *;"
+        "from pathlib import Path; from icestream.clickhouse.client import connect;"
+        "from sinks.clickhouse.migrate import migrate; from tests.jobs.stored import *;"
         f"c = connect('chdb://{tmp_path}/clickhouse'); migrate(c); make_stored(c, Path('{tmp_path}'));"
         "c.command('TRUNCATE TABLE samples'); c.close()"
     )
@@ -106,7 +106,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         "must have ended": ["replay", "--from", "now-1h", "--to", "now"],
         "is empty": ["replay", "--from", "5", "--to", "5"],
         "expected a time": ["backfill", "--from", "yesterday", "--to", "now-1h"],
-        "expected a streams.process.Operators": ["backfill", *times, "--operators", "os:path"],
+        "expected a streams.partition.process.Operators": ["backfill", *times, "--operators", "os:path"],
         "Kafka at 127.0.0.1:1": ["replay", *times, "--source", "kafka"],
         "single underscores": ["replay", *times, "--name", "a; DROP"],
         "1 to 256": ["replay", *times, "--jobs", "0"],
@@ -133,7 +133,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
 
 def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys; from icestream.clickhouse import connect;"
+        [sys.executable, "-c", "import sys; from icestream.clickhouse.client import connect;"
          f"c = connect('chdb://{tmp_path}/db'); print('open', flush=True); sys.stdin.read()"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip

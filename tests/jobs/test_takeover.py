@@ -10,20 +10,20 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import Error
 
-from icestream.clickhouse import Clients
-from jobs import lock
+from icestream.clickhouse.client import Clients
 from jobs.backfill import backfill
-from jobs.fence import Fence, end_statements
 from jobs.job import JobError
-from jobs.lake_rows import JobLake
-from jobs.lock import JobLock
-from jobs.slices import Work
-from streams.process import Operators
+from jobs.lake.rows import JobLake
+from jobs.locks import lock
+from jobs.locks.fence import Fence, end_statements
+from jobs.locks.lock import JobLock
+from jobs.recompute.slices import Work
+from streams.partition.process import Operators
+from tests.jobs.lake.test_lake import check_same, in_lake, to_lake
+from tests.jobs.lake.test_lake import table as lake_table
 from tests.jobs.remote import job_that_stops
 from tests.jobs.stored import make_stored, tables
 from tests.jobs.test_backfill import doubled
-from tests.jobs.test_lake import check_same, in_lake, to_lake
-from tests.jobs.test_lake import table as lake_table
 from tests.sinks.engine import client, clients, empty
 from tests.waiting import wait_until
 

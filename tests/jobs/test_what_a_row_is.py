@@ -7,10 +7,10 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY
-from jobs.lake_rows import JobLake
+from jobs.lake.rows import JobLake
 from jobs.replay import ReplayReport, replay
+from tests.jobs.lake.test_lake import check_same, in_lake, restored_in_lake, table, to_lake
 from tests.jobs.stored import WINDOWS, Stored, make_stored, tables
-from tests.jobs.test_lake import check_same, in_lake, restored_in_lake, table, to_lake
 from tests.sinks.engine import client, clients, empty, remove_rows
 
 __all__ = ["client", "clients", "empty"]

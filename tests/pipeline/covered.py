@@ -5,7 +5,7 @@ from collections.abc import Set
 
 import numpy as np
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.messages.samples import decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from tests.waiting import PATIENCE_S, wait_until
 
 
 def messages(settings: KafkaSettings, topic: str) -> Iterator[Message]:
     """Every message that is in a topic now."""
-    reader = kafka.consumer(settings, "test", **{"enable.partition.eof": True})
+    reader = clients.consumer(settings, "test", **{"enable.partition.eof": True})
     try:
         partitions = {place.partition for place, low, high in _watermarks(reader, topic) if high > low}
         reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
@@ -29,7 +29,7 @@ def messages(settings: KafkaSettings, topic: str) -> Iterator[Message]:
 def follow(settings: KafkaSettings, *topics: str) -> Consumer:
     """A consumer of everything that is in topics, and that will be. It is in no group: a member whose session ends on a
     busy machine reads again what it has not committed."""
-    reader = kafka.consumer(settings, "test")
+    reader = clients.consumer(settings, "test")
 
     def numbers(topic: str) -> list[int]:
         return list(reader.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
@@ -41,7 +41,7 @@ def follow(settings: KafkaSettings, *topics: str) -> Consumer:
 
 def lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> int:
     """Messages of these topics that a group has not committed yet, with the ends of transactions between them."""
-    reader = kafka.consumer(settings, group)
+    reader = clients.consumer(settings, group)
     try:
         places = [row for topic in topics for row in _watermarks(reader, topic)]
         committed = reader.committed([place for place, _, _ in places], timeout=PATIENCE_S)
@@ -52,7 +52,7 @@ def lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> int:
         for to, (_, low, high) in zip(committed, places, strict=True)
         if high > max(to.offset, low)
     }
-    unread = kafka.unread(settings, [TopicPartition(*key, first) for key, (first, _) in lags.items()])
+    unread = clients.unread(settings, [TopicPartition(*key, first) for key, (first, _) in lags.items()])
     return sum(lags[place.topic, place.partition][1] - place.offset for place in unread)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, Producer
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.times import format_unix_nano
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
@@ -39,7 +39,7 @@ class Pipeline:
         self.url = f"http://127.0.0.1:{self.port}"
         self.gateway = f"127.0.0.1:{free_port()}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._producer: Producer = kafka.producer(settings)
+        self._producer: Producer = clients.producer(settings)
 
     def start(self, name: str, *more: str) -> None:
         """Starts `store`, `streams`, `gateway` or `collect` with more arguments; its log goes to DATA/NAME.log."""

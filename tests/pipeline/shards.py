@@ -11,12 +11,12 @@ from fastapi.testclient import TestClient
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
-from sinks.clickhouse import ClickHouseSink
-from sinks.cluster import DICTIONARIES, Cluster, distributed_tables
-from sinks.migrate import MigrationError, migrate
-from sinks.retention import drop_unused_locations, set_retention
+from sinks.clickhouse.cluster import DICTIONARIES, Cluster, distributed_tables
+from sinks.clickhouse.migrate import MigrationError, migrate
+from sinks.clickhouse.retention import drop_unused_locations, set_retention
+from sinks.clickhouse.sink import ClickHouseSink
 from sinks.settings import RollupDays
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 

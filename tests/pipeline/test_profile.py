@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.pprof.profile_pb2 import Profile
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW

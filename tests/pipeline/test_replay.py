@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.kafka, pytest.mark.soak]
 WINDOWS = 6
 DELETE = """
 import sys
-from icestream.clickhouse import connect
+from icestream.clickhouse.client import connect
 client = connect(sys.argv[1])
 for table in ("samples", "trace_samples"):
     client.command(f"DELETE FROM {table} WHERE host_id = 'host-1'", settings={"lightweight_deletes_sync": 2})

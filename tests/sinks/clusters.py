@@ -12,9 +12,9 @@ Both parts of an insert have one deduplication token, so the engine would drop o
 import re
 from typing import Any
 
-from icestream.clickhouse import Clients, connect
-from sinks.cluster import DICTIONARIES, Cluster, distributed_tables
-from sinks.migrate import migrate
+from icestream.clickhouse.client import Clients, connect
+from sinks.clickhouse.cluster import DICTIONARIES, Cluster, distributed_tables
+from sinks.clickhouse.migrate import migrate
 
 _FILTERS = "additional_table_filters"
 _SHARDED = re.compile(r"(\w+), cityHash64\((\w+)\)\)\Z")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import Clients, connect
-from sinks.migrate import migrate
+from icestream.clickhouse.client import Clients, connect
+from sinks.clickhouse.migrate import migrate
 
 _numbers = itertools.count(1)
 _unused: list[tuple[str, Any]] = []

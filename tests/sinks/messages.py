@@ -6,7 +6,7 @@ from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.common_pb2 import Mapping
-from sinks.ranges import InFlight, MessageRange
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables, decode
 from tests.data import messages as builders
 from tests.data.messages import PERIOD_NS, batch_id, context

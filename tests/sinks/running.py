@@ -7,14 +7,14 @@ from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from icestream.clickhouse import Clients
-from icestream.kafka import consumer, producer
+from icestream.clickhouse.client import Clients
+from icestream.kafka.clients import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import CLICKHOUSE_GROUP, SAMPLES
-from sinks.disk_room import DiskRoom
-from sinks.range_writer import Rejected
-from sinks.ranges import MessageRange
-from sinks.runner import Runner
+from sinks.clickhouse.disk_room import DiskRoom
+from sinks.runner.range_writer import Rejected
+from sinks.runner.ranges import MessageRange
+from sinks.runner.runner import Runner
 from tests.waiting import PATIENCE_S
 
 

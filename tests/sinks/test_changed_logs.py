@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Message
 from prometheus_client import REGISTRY
 
 from icestream.commands.topics import create
-from icestream.kafka import admin_client
+from icestream.kafka.clients import admin_client
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, SAMPLES
 from sinks import service

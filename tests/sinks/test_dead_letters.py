@@ -2,9 +2,9 @@
 
 from confluent_kafka import Message
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.topics import DEAD_LETTERS
-from sinks.clickhouse import ClickHouseSink
+from sinks.clickhouse.sink import ClickHouseSink
 from tests.sinks.messages import make_range
 
 HEADERS: list[tuple[str, str | bytes | None]] = [

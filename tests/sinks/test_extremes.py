@@ -9,14 +9,14 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.messages import checks
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
-from sinks.clickhouse import ClickHouseSink
-from sinks.parquet import ParquetSink
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.lake.parquet import ParquetSink
 from tests.data import messages
 from tests.examples import examples
 from tests.sinks.messages import make_range, tables

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import connect
+from icestream.clickhouse.client import connect
 
 PAGE = (Path(__file__).parents[2] / "docs/topics.md").read_text(encoding="utf-8")
 QUEUE, TABLE, VIEW, QUERY = re.findall(

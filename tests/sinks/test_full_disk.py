@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 
 from icestream.settings import KafkaSettings
 from icestream.topics import ARCHIVE_GROUP, PARQUET_GROUP, RAW, SAMPLES
-from sinks import archive
-from sinks.archive import ArchiveSink
-from sinks.disk_room import DiskRoom
-from sinks.parquet import ParquetSink
+from sinks.archive import archive
+from sinks.archive.archive import ArchiveSink
+from sinks.clickhouse.disk_room import DiskRoom
+from sinks.lake.parquet import ParquetSink
 from tests.sinks.messages import sample_batch
 from tests.sinks.running import committed, running, send
 from tests.sinks.small_disk import KINDS, SmallDisk, small_disk
@@ -47,11 +47,11 @@ def test_migrate_on_a_full_disk_changes_nothing_and_says_why(disk: SmallDisk) ->
 
 CHANGES = """
 import sys
-from icestream.clickhouse import connect
-from icestream.free_space import DiskFullError
-from sinks import change_tables
-from sinks.migrate import migrate
-from sinks.retention import kept_days, set_retention
+from icestream.clickhouse.client import connect
+from icestream.files.free_space import DiskFullError
+from sinks.clickhouse import change_tables
+from sinks.clickhouse.migrate import migrate
+from sinks.clickhouse.retention import kept_days, set_retention
 
 change_tables.NEEDED_MB = 0  # as if the disk had got full since it was asked
 client = connect(f"chdb://{sys.argv[1]}/db")
@@ -102,7 +102,7 @@ def test_tables_that_were_first_made_on_a_full_disk_are_made_when_there_is_room(
 
 DELETES = """
 import sys
-from icestream.clickhouse import connect
+from icestream.clickhouse.client import connect
 
 client = connect(f"chdb://{sys.argv[1]}/db")
 if sys.argv[2] == "delete":
@@ -170,12 +170,12 @@ def test_a_disk_that_gets_full_while_a_lake_is_written_loses_and_doubles_nothing
 
 STORE = """
 import sys, threading
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.settings import KafkaSettings
-from sinks import runner
-from sinks.clickhouse import ClickHouseSink
-from sinks.migrate import migrate
-from sinks.disk_room import DiskRoom
+from sinks.runner import runner
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.clickhouse.migrate import migrate
+from sinks.clickhouse.disk_room import DiskRoom
 from functools import partial
 from pathlib import Path
 

@@ -7,11 +7,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from prometheus_client import REGISTRY
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
-from sinks.archive import ArchiveSink
-from sinks.assignment import Assignment
+from sinks.archive.archive import ArchiveSink
+from sinks.runner.assignment import Assignment
 from tests.waiting import PATIENCE_S
 
 
@@ -21,8 +21,8 @@ def gaps() -> float:
 
 def test_messages_that_the_broker_dropped_are_counted(in_process_broker: KafkaSettings, tmp_path: Path) -> None:
     before = gaps()
-    sender = kafka.producer(in_process_broker)
-    reader = kafka.consumer(in_process_broker, "test")
+    sender = clients.producer(in_process_broker)
+    reader = clients.consumer(in_process_broker, "test")
     assignment = Assignment(ArchiveSink(tmp_path, 1))
 
     def read() -> int:
@@ -48,7 +48,7 @@ def test_messages_that_the_broker_dropped_are_counted(in_process_broker: KafkaSe
 @pytest.mark.kafka
 def test_ends_of_transactions_are_not_lost_messages(apache_kafka: KafkaSettings, tmp_path: Path) -> None:
     before = gaps()
-    sender = kafka.producer(apache_kafka, **{"transactional.id": "test"})
+    sender = clients.producer(apache_kafka, **{"transactional.id": "test"})
     sender.init_transactions(PATIENCE_S)
     for commit in (True, False, True):
         sender.begin_transaction()
@@ -58,7 +58,7 @@ def test_ends_of_transactions_are_not_lost_messages(apache_kafka: KafkaSettings,
         else:
             assert sender.flush(PATIENCE_S) == 0
             sender.abort_transaction(PATIENCE_S)
-    reader = kafka.consumer(apache_kafka, "test")
+    reader = clients.consumer(apache_kafka, "test")
     reader.assign([TopicPartition(RAW, 0, 0)])
     assignment = Assignment(ArchiveSink(tmp_path, 1))
     offsets = []
@@ -69,5 +69,5 @@ def test_ends_of_transactions_are_not_lost_messages(apache_kafka: KafkaSettings,
         offsets.append(message.offset())
     assert offsets == [0, 4]
     assert gaps() == before
-    assert [p.offset for p in kafka.unread(apache_kafka, [TopicPartition(RAW, 0, at) for at in (4,)])] == [4]
-    assert kafka.unread(apache_kafka, [TopicPartition(RAW, 0, 5), TopicPartition(RAW, 1, 0)]) == []
+    assert [p.offset for p in clients.unread(apache_kafka, [TopicPartition(RAW, 0, at) for at in (4,)])] == [4]
+    assert clients.unread(apache_kafka, [TopicPartition(RAW, 0, 5), TopicPartition(RAW, 1, 0)]) == []

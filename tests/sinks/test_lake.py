@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
-from sinks.delta import Lake
-from sinks.lake_stacks import build_stacks
-from sinks.lake_upkeep import compact, delete_old_days
-from sinks.parquet import ParquetSink
+from sinks.lake.delta import Lake
+from sinks.lake.parquet import ParquetSink
+from sinks.lake.stacks import build_stacks
+from sinks.lake.upkeep import compact, delete_old_days
 from tests.data.messages import PERIOD_NS
+from tests.sinks.lake.test_parquet import activity, decoded, rows, write
 from tests.sinks.messages import START_MS, sample_batch, stack_batch, tables
-from tests.sinks.test_parquet import activity, decoded, rows, write
 
 pytestmark = pytest.mark.slow  # most tests write a lake, and start DuckDB or polars
 PAGE = Path(__file__).parents[2] / "docs" / "lake.md"

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
-from sinks import range_commits
-from sinks.delta import Lake
-from sinks.parquet import ParquetSink, in_delta_types
-from sinks.ranges import InFlight, MessageRange
+from sinks.lake.delta import Lake
+from sinks.lake.parquet import ParquetSink, in_delta_types
+from sinks.runner import range_commits
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables
 from tests.examples import examples
+from tests.sinks.lake.test_parquet import activity, decoded, rows
 from tests.sinks.messages import stack_batch, tables
-from tests.sinks.test_parquet import activity, decoded, rows
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -111,8 +111,8 @@ def test_after_a_crash_any_owners_complete_their_own_ranges(
 
 CHILD = """
 import os, signal, sys
-from sinks import delta
-from sinks.parquet import ParquetSink
+from sinks.lake import delta
+from sinks.lake.parquet import ParquetSink
 from tests.sinks.test_lake_commits import flush
 
 folder, deadly = sys.argv[1], int(sys.argv[2])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from icestream.clickhouse import connect
-from sinks.migrate import migrate
+from icestream.clickhouse.client import connect
+from sinks.clickhouse.migrate import migrate
 
 VIEW, QUERY = re.findall(
     r"^```sql\n(.*?)^```$", (Path(__file__).parents[2] / "docs/tracing.md").read_text(), re.MULTILINE | re.DOTALL

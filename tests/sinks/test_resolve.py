@@ -12,11 +12,11 @@ import zstandard
 from confluent_kafka import KafkaException
 from symbolic.debuginfo import Archive
 
-from icestream.clickhouse import Clients
-from icestream.kafka import MAY_REPEAT, producer
+from icestream.clickhouse.client import Clients
+from icestream.kafka.clients import MAY_REPEAT, producer
 from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
-from icestream.symcache import Line, SymCaches
+from icestream.symbols.symcache import Line, SymCaches
 from icestream.topics import MAX_MESSAGE_BYTES, STACKS, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream import packed
+from icestream.columns import packed
 from icestream.messages.checks import BadMessage
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, SAMPLES, STACKS
 from icestream.v1.activity_pb2 import ActivityBatch, Span

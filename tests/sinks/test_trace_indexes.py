@@ -5,7 +5,7 @@ import re
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from sinks.operation_tables import OF_TRACES, between
+from sinks.rollups.operation_tables import OF_TRACES, between
 from tests.api.queries.rollup_store import T0
 
 ROWS = 200_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from standalone import store
 from standalone.settings import StoreSettings
 from tests.sinks.engine import empty

@@ -8,15 +8,15 @@ from collections.abc import Callable, Coroutine
 
 from confluent_kafka import Producer
 
-from icestream import kafka
-from icestream.dead_letters import Rate
+from icestream.kafka import clients
+from icestream.kafka.dead_letters import Rate
 from icestream.settings import KafkaSettings
-from streams.feed import Event
-from streams.logs import Logs
-from streams.outbox import Outbox
-from streams.partition_task import PartitionTask
-from streams.process import Operators, Outputs, Processor
-from streams.recovery import Recovery
+from streams.logs.logs import Logs
+from streams.partition.feed import Event
+from streams.partition.outbox import Outbox
+from streams.partition.partition_task import PartitionTask
+from streams.partition.process import Operators, Outputs, Processor
+from streams.partition.recovery import Recovery
 from tests.data.windows import Window
 from tests.streams.outputs import rows
 from tests.waiting import PATIENCE_S
@@ -43,7 +43,7 @@ class Bench:
         self._send, self._dead_letter = self.outbox.send, self.outbox.dead_letter
         self.outbox.send = self.send  # type: ignore[method-assign]
         self.outbox.dead_letter = self.dead_letter  # type: ignore[method-assign]
-        self.producer: Producer = kafka.producer(settings)
+        self.producer: Producer = clients.producer(settings)
         self.logs = Logs(settings)
         processor = Processor(operators)
         self.task = PartitionTask(

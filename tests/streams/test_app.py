@@ -12,17 +12,17 @@ import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata  # type: ignore[import-untyped]
 from faust.assignor.partition_assignor import PartitionAssignor
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.samples_pb2 import SampleBatch
 from streams import app as worker_app
-from streams import partition_task
 from streams.app import PartitionTasks, create, credentials
-from streams.feed import Event
-from streams.logs import Logs
-from streams.outbox import Outboxes
-from streams.process import Processor
+from streams.logs.logs import Logs
+from streams.partition import partition_task
+from streams.partition.feed import Event
+from streams.partition.outbox import Outboxes
+from streams.partition.process import Processor
 from tests.data.handwritten import Raw, Sample
 from tests.pipeline.reading import messages
 from tests.waiting import PATIENCE_S
@@ -121,7 +121,7 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
 
         fetched: dict[tuple[str, int], bool] = {}
         tasks.fetch = lambda topic, partition, on: fetched.__setitem__((topic, partition), on)
-        producer = kafka.producer(in_process_broker)
+        producer = clients.producer(in_process_broker)
         for offset in range(3):  # Kafka has what Faust delivers
             producer.produce(RAW, Raw([Sample(1)], sequence=offset + 1).bytes(), partition=0)
         assert producer.flush(PATIENCE_S) == 0
@@ -198,7 +198,7 @@ def test_each_partition_tells_what_it_has_recovered_and_others_while_they_wait(
         assert own == {(RAW, 0): 3, (ACTIVITY, 0): 3, (RAW, 1): 3 + 3, (ACTIVITY, 1): 3 + 3}
 
     values = [Raw([Sample(1)], sequence=offset + 1).bytes() for offset in range(4)]
-    sender = kafka.producer(in_process_broker)
+    sender = clients.producer(in_process_broker)
     for value in values[:3]:
         sender.produce(RAW, value, key=b"host", partition=0)
     assert sender.flush(PATIENCE_S) == 0
@@ -239,7 +239,7 @@ def test_what_faust_drops_at_the_end_of_a_log_is_processed_once_and_committed(
 ) -> None:
     """Also in a partition of which it drops everything, and no later message comes."""
     monkeypatch.setattr(partition_task, "_IDLE_S", 0.3)
-    producer = kafka.producer(in_process_broker)
+    producer = clients.producer(in_process_broker)
     for partition in (0, 1):
         for sequence in range(1, 6):
             producer.produce(RAW, Raw([Sample(1)], sequence=sequence).bytes(), b"host", partition=partition)

@@ -72,7 +72,9 @@ def stopped(worker: Worker) -> Iterator[None]:
 
 
 def check_every(seconds: float) -> str:
-    return f"import streams.worker; streams.worker._CHECK_LOGS_S = {seconds}; streams.partition_task._IDLE_S = 1"
+    return (
+        f"import streams.worker; streams.worker._CHECK_LOGS_S = {seconds}; streams.partition.partition_task._IDLE_S = 1"
+    )
 
 
 @pytest.mark.parametrize("worker_notices", [True, False])

@@ -17,9 +17,9 @@ from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
 from icestream.commands.topics import create
-from icestream.kafka import client_config, producer
+from icestream.kafka.clients import client_config, producer
+from icestream.messages.stack_names import StackNames
 from icestream.settings import KafkaSettings
-from icestream.stack_names import StackNames
 from icestream.topics import (
     DEFAULT_PROFILE_TYPE,
     FLAT,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream.cli import main
+from icestream.messages.stack_names import StackNames
 from icestream.settings import KafkaSettings
-from icestream.stack_names import StackNames
 from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, MAX_MESSAGE_BYTES, SAMPLES, STACKS
 from streams.flatten.avro import avro_encoder
 from streams.flatten.record import record

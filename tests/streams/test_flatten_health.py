@@ -5,7 +5,7 @@ import urllib.request
 import pytest
 
 from icestream.cli import main
-from icestream.metrics import parse_metrics
+from icestream.http.metrics import parse_metrics
 from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES, STACKS
 from tests.icestream.test_tail import send, stack_batch

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream.kafka import producer
+from icestream.kafka.clients import producer
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import BatchId, Source
@@ -18,7 +18,7 @@ def test_outputs_that_come_again_do_not_each_wait_for_a_kafka_that_does_not_answ
 ) -> None:
     monkeypatch.setattr(sources, "_KAFKA_S", 0.2)
     output = Source(cluster="cluster", topic=RAW, partition=0, offset=5)
-    with closing(kafka.consumer(KafkaSettings(kafka="127.0.0.1:1"), "nobody", log_level=2)) as consumer:
+    with closing(clients.consumer(KafkaSettings(kafka="127.0.0.1:1"), "nobody", log_level=2)) as consumer:
         read = Sources(consumer)
         assert read.is_new(0, output)
         begun = time.monotonic()
@@ -35,7 +35,7 @@ def test_an_offset_that_was_given_to_another_batch_is_new_though_the_topic_is_as
         batch = BatchId(collector="host", sequence=sequence)
         return Source(cluster="cluster", topic=RAW, partition=0, offset=offset, batch=batch)
 
-    with closing(kafka.consumer(KafkaSettings(kafka="127.0.0.1:1"), "nobody", log_level=2)) as consumer:
+    with closing(clients.consumer(KafkaSettings(kafka="127.0.0.1:1"), "nobody", log_level=2)) as consumer:
         read = Sources(consumer)
         assert all(read.is_new(0, output(offset, offset)) for offset in range(10))
         assert not any(read.is_new(0, output(offset, offset)) for offset in range(5, 10))

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from icestream.kafka import client_config, producer
+from icestream.kafka.clients import client_config, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import FLAT, SAMPLES, STACKS
 from tests.conftest import delete_topics

@@ -6,16 +6,16 @@ import random
 import numpy as np
 import pytest
 
-from icestream import packed
-from icestream.kafka import producer
+from icestream.columns import packed
+from icestream.kafka.clients import producer
 from icestream.messages.message_id import MessageId
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, SAMPLES, STACKS
 from streams.flatten import flattener
 from streams.flatten.record import UNRESOLVED
-from streams.process import Processor
+from streams.logs.stacks_retention import read_retention
+from streams.partition.process import Processor
 from streams.settings import StreamsSettings
-from streams.stacks_retention import read_retention
 from tests.data.handwritten import START, Raw, Sample
 from tests.data.messages import WINDOW_NS
 from tests.streams.test_flatten import Reader, running

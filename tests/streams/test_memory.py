@@ -8,24 +8,24 @@ from typing import cast
 
 import pytest
 
-from icestream.demangle import NAMES_BYTES, demangle
 from icestream.messages import checks
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
-from icestream.symcache import START_LINES_BYTES, Line, SymCaches
+from icestream.symbols.demangle import NAMES_BYTES, demangle
+from icestream.symbols.symcache import START_LINES_BYTES, Line, SymCaches
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId, Mapping
-from streams import symbolize
 from streams.flatten import operations_reader
 from streams.flatten.operations_reader import OperationsReader
-from streams.late_names import LATE_BYTES, LateNames
-from streams.process import Processor
-from streams.retained import Limits, Retained, RunId
-from streams.series_encoder import SERIES_BYTES, SeriesEncoder
-from streams.state import PartitionState
-from streams.symbol_requester import WANTED_BYTES, SymbolRequester
-from streams.symbolize import Symbolizer
+from streams.operators import symbolize
+from streams.operators.retained import Limits, Retained, RunId
+from streams.operators.series_encoder import SERIES_BYTES, SeriesEncoder
+from streams.operators.symbolize import Symbolizer
+from streams.partition.process import Processor
+from streams.partition.state import PartitionState
+from streams.symbols.late_names import LATE_BYTES, LateNames
+from streams.symbols.symbol_requester import WANTED_BYTES, SymbolRequester
 from tests.data.handwritten import Interval, activity, activity_id
 from tests.data.messages import context, raw_series
 

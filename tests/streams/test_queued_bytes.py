@@ -11,10 +11,10 @@ from icestream.topics import RAW, SAMPLES, TOPICS
 from icestream.v1.samples_pb2 import SampleBatch
 from streams import app
 from streams.app import PartitionTasks
-from streams.feed import Event
-from streams.logs import Logs
-from streams.outbox import Outbox, Outboxes
-from streams.process import Processor
+from streams.logs.logs import Logs
+from streams.partition.feed import Event
+from streams.partition.outbox import Outbox, Outboxes
+from streams.partition.process import Processor
 from tests.brokers import Brokers
 from tests.conftest import close_clients
 from tests.data.handwritten import Raw, Sample

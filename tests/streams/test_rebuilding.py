@@ -13,9 +13,9 @@ from icestream.messages.plausible import ANY_TIME, DAY_NS, TimeLimits
 from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.samples_pb2 import SampleBatch
-from streams import recovery
-from streams.process import Outputs, Processor
-from streams.recovery import InputMessage, LogEntry, Plan, Rebuilding
+from streams.partition import recovery
+from streams.partition.process import Outputs, Processor
+from streams.partition.recovery import InputMessage, LogEntry, Plan, Rebuilding
 from tests.data.handwritten import START, Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from icestream.messages.samples import decode_samples
 from icestream.topics import MAX_MESSAGE_BYTES
-from streams.process import Processor
+from streams.partition.process import Processor
 from tests.data.handwritten import Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import context
 from tests.data.strategies import intervals, raws

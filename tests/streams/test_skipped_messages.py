@@ -6,10 +6,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from icestream import kafka
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from streams import logs, metrics, partition_task
+from streams import metrics
+from streams.logs import logs
+from streams.partition import partition_task
 from tests.data.handwritten import START, Raw, Sample, activity
 from tests.data.windows import window
 from tests.streams.bench import Bench, expected, run, traced
@@ -82,7 +84,7 @@ def test_raw_waits_no_longer_when_the_log_of_activity_ends_without_a_message(
 
     async def scenario() -> None:
         bench = Bench(apache_kafka)
-        sender = kafka.producer(apache_kafka, **{"transactional.id": "a sender of activity"})
+        sender = clients.producer(apache_kafka, **{"transactional.id": "a sender of activity"})
         sender.init_transactions(PATIENCE_S)
         sender.begin_transaction()
         sender.produce(ACTIVITY, activity([]), partition=0)
@@ -102,13 +104,13 @@ def test_offsets_that_have_no_message_hold_up_nothing(apache_kafka: KafkaSetting
     async def scenario() -> None:
         bench, before = Bench(apache_kafka), read_again()
         values = [Raw([Sample(1)], sequence=sequence).bytes() for sequence in range(1, 5)]
-        sender = kafka.producer(apache_kafka, **{"transactional.id": "a sender"})
+        sender = clients.producer(apache_kafka, **{"transactional.id": "a sender"})
         sender.init_transactions(PATIENCE_S)
         for value in values:
             sender.begin_transaction()
             sender.produce(RAW, value, partition=0)
             sender.commit_transaction(PATIENCE_S)
-        admin = AdminClient(kafka.client_config(apache_kafka))
+        admin = AdminClient(clients.client_config(apache_kafka))
         [deletion] = admin.delete_records([TopicPartition(RAW, 0, 4)]).values()
         assert deletion.result(PATIENCE_S).low_watermark == 4
         for offset in (4, 6):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from icestream import kafka, readiness
-from icestream.readiness import Partition
+from icestream.kafka import clients, readiness
+from icestream.kafka.readiness import Partition
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from streams.watchdog import Watchdog
@@ -59,7 +59,7 @@ class Lag:
     """Of partition 1, of which nothing is ever committed."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._sender = kafka.producer(settings)
+        self._sender = clients.producer(settings)
 
     def grow(self) -> None:
         self._sender.produce(STUCK[0], b"x", partition=STUCK[1])
@@ -114,7 +114,8 @@ def test_the_process_of_a_worker_ends_if_it_is_given_nothing_of_one_partition(
     partitions = {(message.key() or b"").decode(): message.partition() for message in found}
     stuck, moves = "host-0", next(host for host in partitions if partitions[host] != partitions["host-0"])
     worker.start(
-        change="import icestream.readiness; icestream.readiness.LOOK_S = 0.1; put = streams.app.PartitionTasks.put; "
+        change="import icestream.kafka.readiness; icestream.kafka.readiness.LOOK_S = 0.1; "
+        "put = streams.app.PartitionTasks.put; "
         "streams.app.PartitionTasks.put = lambda self, topic, event: "
         f"event.partition == {partitions[stuck]} or put(self, topic, event)",
         ICESTREAM_WATCHDOG_S="2",

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from icestream import kafka
 from icestream.commands.topics import create
-from icestream.metrics import parse_metrics
+from icestream.http.metrics import parse_metrics
+from icestream.kafka import clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STACKS, STREAMS_GROUP, SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.samples_pb2 import SampleBatch
@@ -54,7 +54,7 @@ class Worker:
 
     def connect_again(self) -> None:
         """Kafka refuses what comes from a producer whose last messages it has lost."""
-        self._sender = kafka.producer(self.settings)
+        self._sender = clients.producer(self.settings)
 
     def start(self, queued_bytes: int = QUEUED_BYTES, change: str = "pass", **environ: str) -> None:
         """`change`: statements that run before the worker."""
@@ -156,7 +156,7 @@ def test_what_was_sent_comes_out_once_through_kills_and_a_stop(worker: Worker) -
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(120) == 0
     assert time.monotonic() - asked < 60  # an idle machine needs one second; nothing here waits for minutes
-    group = kafka.consumer(worker.settings, STREAMS_GROUP)
+    group = clients.consumer(worker.settings, STREAMS_GROUP)
     ends = [TopicPartition(topic, partition) for topic in (RAW, ACTIVITY) for partition in range(4)]
     for place in group.committed(ends, timeout=300):
         _, high = group.get_watermark_offsets(place, timeout=300)
@@ -199,7 +199,8 @@ def test_workers_share_the_partitions_and_take_over_from_each_other(
 
 
 DOES_NOT_GO_BACK = (
-    "from streams.group_consumer import _Thread; from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread;"
+    "from streams.logs.group_consumer import _Thread;"
+    "from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread;"
     "_Thread.seek_to_committed = AIOKafkaConsumerThread.seek_to_committed"
 )
 """Faust then skips messages of a fetch during which a rebalance begins, of partitions of which nothing is committed."""
@@ -210,7 +211,7 @@ def test_workers_that_join_at_once_skip_nothing_of_a_backlog(apache_kafka: Kafka
     """Even where Faust does, which is not in each run: then they read it again."""
     workers = [Worker(apache_kafka, tmp_path / name) for name in ("a", "b", "c")]
     made = [window(START, sequence, host, samples=10) for sequence in range(1, 61) for host in range(8)]
-    sender = kafka.producer(apache_kafka)
+    sender = clients.producer(apache_kafka)
     for number, one in enumerate(made):
         sender.produce(ACTIVITY, one.activity, f"host-{number % 8}")
         sender.produce(RAW, one.raw, f"host-{number % 8}")

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import metrics
 from api.errors import ApiError
 from api.http.error_handlers import PYROSCOPE, error_response
-from icestream.room import Room
+from icestream.http.room import Room
 
 _MAX_WAIT_S = 10.0
 _BODY_S = 10.0
@@ -17,7 +17,7 @@ _MAX_BODY = 2 * 2**20
 _MAX_BODIES = 64 * 2**20
 """Bytes of all bodies that are still to come completely."""
 _MOST_COMING = 256
-"""Bodies that may be on their way; if there are more, one of them is given up (icestream.room)."""
+"""Bodies that may be on their way; if there are more, one of them is given up (icestream.http.room)."""
 _STALL_S = 1.0
 """A client that takes nothing for this long stalls."""
 _MAX_STALL_S = 120.0

@@ -16,12 +16,13 @@ from api.http.querier.requests import (
     parse_selectors,
     their_label,
 )
-from api.queries.known_series import SeenSeries
-from api.queries.labels import SelectedSeries, read_label_names, read_label_values
-from api.queries.profile_types import read_profile_types
-from api.queries.sample_spans import REQUEST_LABELS
-from api.queries.seen_series import read_seen_hours, read_seen_series
-from api.queries.time_range import TimeRange
+from api.queries.labels.known_series import SeenSeries
+from api.queries.labels.labels import SelectedSeries, read_label_names, read_label_values
+from api.queries.labels.profile_types import read_profile_types
+from api.queries.labels.seen_series import read_seen_hours, read_seen_series
+from api.queries.selection.sample_spans import REQUEST_LABELS
+from api.queries.selection.time_range import TimeRange
+from icestream.clickhouse.rollups import HOUR_S
 from icestream.pyroscope.querier_pb2 import (
     AnalyzeQueryRequest,
     AnalyzeQueryResponse,
@@ -42,7 +43,6 @@ from icestream.pyroscope.querier_pb2 import (
     SeriesResponse,
 )
 from icestream.pyroscope.types_pb2 import LabelPair, Labels
-from icestream.rollups import HOUR_S
 
 _MAX_NAMES = 10_000
 _MAX_LABEL_NAMES = 100

@@ -11,8 +11,8 @@ from api.http.parameters import parse_trace_id
 from api.http.querier.requests import parse_frame_filter, parse_range, parse_selection
 from api.http.routes.diff import side_by_side
 from api.http.tree_parameters import DEFAULT_MAX_NODES
-from api.queries.selection import Selection
-from api.queries.stack_values import StackValues, read_selected_stacks, read_stack_values
+from api.queries.selection.selection import Selection
+from api.queries.stacks.stack_values import StackValues, read_selected_stacks, read_stack_values
 from api.render import pprof
 from api.render.flamebearer import flame_graph, flame_graph_diff
 from api.render.pgo import pgo

@@ -15,7 +15,7 @@ from api.http.app_state import AppState, app_state
 from api.http.connect import ConnectError, error_response, invalid, unimplemented
 from api.http.querier.profiles import diff, select_merge_stacktraces
 from api.http.querier.requests import parse_range, parse_selection
-from api.queries.timeline import read_timeline
+from api.queries.stacks.timeline import read_timeline
 from icestream.pyroscope.querier_pb2 import DiffRequest, FlameGraph, FlameGraphDiff, SelectMergeStacktracesRequest
 from icestream.times import TimeError, parse_unix_nano
 

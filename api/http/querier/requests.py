@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from api.http.connect import invalid
 from api.http.parameters import parse_profile_type, parse_selector
-from api.queries.conditions import anchored
-from api.queries.selection import Selection
-from api.queries.selector import Matcher
-from api.queries.time_range import TimeRange
+from api.queries.selection.conditions import anchored
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import Matcher
+from api.queries.selection.time_range import TimeRange
 from api.views.frame_filter import FrameFilter
 from api.views.patterns import check_pattern, check_size
 from icestream.pyroscope.querier_pb2 import StackTraceSelector

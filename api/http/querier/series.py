@@ -8,7 +8,7 @@ from api.http.connect import invalid, unimplemented
 from api.http.querier.labels import label_pairs
 from api.http.querier.requests import labels_of_profile_type, our_label, parse_range, parse_selection
 from api.http.routes.timeline import MAX_LABELS, check_steps
-from api.queries.timeline import Timeline, read_timeline
+from api.queries.stacks.timeline import Timeline, read_timeline
 from icestream.pyroscope.querier_pb2 import (
     EXEMPLAR_TYPE_INDIVIDUAL,
     EXEMPLAR_TYPE_NONE,

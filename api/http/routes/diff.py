@@ -16,9 +16,9 @@ from api.http.graph_model import Diff, graph_responses
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
-from api.queries.selection import Selection
-from api.queries.selector import format_selector
-from api.queries.stack_values import StackValues, read_selected_stacks
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import format_selector
+from api.queries.stacks.stack_values import StackValues, read_selected_stacks
 from api.render.collapsed import MEDIA_TYPE, collapsed
 from api.tree.graph import build_graph
 from api.views.drawn import Arrangement, draw

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
-from api.queries.selection import Selection
-from api.queries.single_samples import MAX_SAMPLES, read_single_samples
+from api.queries.selection.selection import Selection
+from api.queries.stacks.single_samples import MAX_SAMPLES, read_single_samples
 from api.render.otlp import MEDIA_TYPE, otlp
 
 router = APIRouter(tags=["profiles"])

@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from api.http.answer_model import Answer
 from api.http.app_state import AppState, app_state
 from api.http.openapi_page import POLICY, openapi_page
-from icestream.metrics import CONTENT_TYPE, exposition
+from icestream.http.metrics import CONTENT_TYPE, exposition
 
 router = APIRouter(tags=["operations"])
 

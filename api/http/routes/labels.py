@@ -9,7 +9,7 @@ from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
-from api.queries.labels import SelectedSeries, read_label_names, read_label_values
+from api.queries.labels.labels import SelectedSeries, read_label_names, read_label_values
 
 router = APIRouter(tags=["labels"])
 

@@ -13,9 +13,9 @@ from api.http.graph_model import Firefox, Merged, Speedscope, graph_responses
 from api.http.parameters import selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import GroupByParam, View, view
-from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.selection import Selection
-from api.queries.stack_values import read_selected_stacks
+from api.queries.selection.selection import Selection
+from api.queries.stacks.labelled_stack_values import read_labelled_stack_values
+from api.queries.stacks.stack_values import read_selected_stacks
 from api.views.labels_first import LabelValues
 
 router = APIRouter(tags=["profiles"])

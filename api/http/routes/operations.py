@@ -12,8 +12,8 @@ from api.http.answer_model import Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
-from api.queries.operations import read_operations, without_other_labels
-from api.queries.selection import Selection
+from api.queries.operations.operations import read_operations, without_other_labels
+from api.queries.selection.selection import Selection
 
 router = APIRouter(tags=["operations of services"])
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
-from api.queries.profile_types import read_profile_types
+from api.queries.labels.profile_types import read_profile_types
 
 router = APIRouter(tags=["labels"])
 

@@ -12,8 +12,8 @@ from api.http.graph_model import Sandwich
 from api.http.parameters import selection
 from api.http.tree_parameters import DEFAULT_MAX_NODES, MaxNodesParam, TreeShape, WidthParam
 from api.http.view_parameters import View, view
-from api.queries.selection import Selection
-from api.queries.stack_values import read_selected_stacks
+from api.queries.selection.selection import Selection
+from api.queries.stacks.stack_values import read_selected_stacks
 from api.views.drawn import Arrangement, draw, draw_callers
 from api.views.sandwich import is_function, sandwich
 from api.views.used_part import used_part

@@ -17,10 +17,10 @@ from api.http.parameters import selection
 from api.http.routes.diff import side_by_side
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
-from api.queries.request_groups import RequestGroup, read_slow_and_fast
-from api.queries.sample_operations import OPERATION
-from api.queries.selection import Selection
-from api.queries.thinned import thinned_json, thinned_until
+from api.queries.operations.request_groups import RequestGroup, read_slow_and_fast
+from api.queries.selection.sample_operations import OPERATION
+from api.queries.selection.selection import Selection
+from api.queries.traces.thinned import thinned_json, thinned_until
 from api.tree.functions import FunctionRows
 from api.tree.top_table import TopTable
 from api.views.drawn import Arrangement, draw

@@ -11,9 +11,9 @@ from api.http.answer_model import SELECTION_EXAMPLE, Answer, SelectionAnswer, de
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
-from api.queries.selection import Selection
-from api.queries.time_range import TimeRange
-from api.queries.timeline import read_timeline
+from api.queries.selection.selection import Selection
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.timeline import read_timeline
 from icestream.times import TimeError, parse_unix_nano
 
 router = APIRouter(tags=["profiles"])

@@ -13,8 +13,8 @@ from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
 from api.http.view_parameters import View, view
-from api.queries.selection import Selection
-from api.queries.stack_values import read_selected_stacks
+from api.queries.selection.selection import Selection
+from api.queries.stacks.stack_values import read_selected_stacks
 from api.tree.functions import TOTAL, Function
 from api.tree.top_table import TopTable, top_table_of
 

@@ -16,13 +16,13 @@ from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trac
 from api.http.trace_model import TRACE_CPU_EXAMPLE, TraceCpu, TraceTree
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
-from api.queries import trace_cpu as queries
-from api.queries.sample_operations import OPERATION
-from api.queries.selection import unit_of
-from api.queries.selector import Matcher, format_selector
-from api.queries.thinned import is_thinned
-from api.queries.time_range import TimeRange
-from api.queries.trace_stacks import read_trace_stacks
+from api.queries.selection.sample_operations import OPERATION
+from api.queries.selection.selection import unit_of
+from api.queries.selection.selector import Matcher, format_selector
+from api.queries.selection.time_range import TimeRange
+from api.queries.traces import trace_cpu as queries
+from api.queries.traces.thinned import is_thinned
+from api.queries.traces.trace_stacks import read_trace_stacks
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 _LIKE_NS = 1800 * 10**9

@@ -22,9 +22,9 @@ from api.http.routes.diff import AbsoluteParam, baseline_json, diff_response
 from api.http.trace_ids import OfTraces, OfTwoTraceLists, described_body, of_traces, of_two_trace_lists
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
-from api.queries.selection import Selection
-from api.queries.stack_values import read_stacks_of_traces
-from api.queries.time_range import TimeRange
+from api.queries.selection.selection import Selection
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.stack_values import read_stacks_of_traces
 from icestream.times import MAX_UNIX_NANO
 from icestream.topics import DEFAULT_PROFILE_TYPE
 

@@ -13,9 +13,9 @@ from api.http.app_state import AppState, app_state
 from api.http.cursor import decode_cursor, encode_cursor
 from api.http.parameters import selection
 from api.http.trace_model import TRACES_EXAMPLE, Traces
-from api.queries.heaviest_traces import LastTrace, MinCpu, read_heaviest_traces
-from api.queries.selection import Selection
-from api.queries.thinned import thinned_json, thinned_until
+from api.queries.selection.selection import Selection
+from api.queries.traces.heaviest_traces import LastTrace, MinCpu, read_heaviest_traces
+from api.queries.traces.thinned import thinned_json, thinned_until
 
 router = APIRouter(tags=["traces"])
 

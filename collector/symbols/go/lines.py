@@ -21,7 +21,7 @@ from collector.symbols.go.functions import GoFunctions, read_functions
 from collector.symbols.go.ranges import GoRanges, Places, read_ranges
 from collector.symbols.symcache_layout import LOCATION, NONE
 from collector.symbols.symcache_writer import Content
-from icestream.unnamed_functions import with_unnamed
+from icestream.symbols.unnamed_functions import with_unnamed
 
 MAX_BYTES = 256 << 20
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from starlette.responses import JSONResponse, Response
 
 from gateway.http.app_state import AppState, app_state
-from icestream.metrics import CONTENT_TYPE, exposition
+from icestream.http.metrics import CONTENT_TYPE, exposition
 
 router = APIRouter(tags=["operations"])
 

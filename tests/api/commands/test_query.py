@@ -15,8 +15,8 @@ from api.http.app import create_app
 from api.settings import ApiSettings
 from api.terminal.draw import draw_completeness
 from icestream.cli import main
-from icestream.clickhouse import Clients
-from icestream.http_server import Server
+from icestream.clickhouse.client import Clients
+from icestream.http.server import Server
 from icestream.times import format_unix_nano
 from tests.api.conftest import RANGE
 from tests.api.fill import START_S, Frame, Sample, fill, frame

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 from api.http.app import create_app
 from api.settings import ApiSettings
 from gateway.settings import GatewaySettings
-from icestream.clickhouse import Clients
-from icestream.http_server import Server
+from icestream.clickhouse.client import Clients
+from icestream.http.server import Server
 from icestream.settings import SettingError, variable
 
 AWAY = "http://127.0.0.1:1/default"

@@ -14,7 +14,7 @@ from api.http.app import create_app
 from api.http.middleware import limit_queries
 from api.http.routes import merge
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import Sample, fill, frame
 from tests.waiting import PATIENCE_S, wait_until

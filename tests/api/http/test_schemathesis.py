@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients, connect
+from icestream.clickhouse.client import Clients, connect
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.api.conftest import DATABASE, RANGE, remove_rows
 from tests.api.fill import Sample, fill, frame

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.http.middleware import limit_queries
 from api.http.middleware.limit_queries import LimitQueries
-from icestream.http_server import Server
+from icestream.http.server import Server
 from tests.waiting import PATIENCE_S, wait_until
 
 PATH = "/api/v1/anything"
@@ -36,7 +36,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(limit_queries, "_STALL_S", 0.1)
-    monkeypatch.setattr("icestream.http_server.build_routes", lambda app: None)
+    monkeypatch.setattr("icestream.http.server.build_routes", lambda app: None)
     started.clear()
     server = Server(LimitQueries(app, running=1, waiting=10), "127.0.0.1:0")  # type: ignore[arg-type]
     server.start()

@@ -7,8 +7,8 @@ import time
 from api.http.app import create_app
 from api.http.middleware import limit_queries
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
-from icestream.http_server import Server
+from icestream.clickhouse.client import Clients
+from icestream.http.server import Server
 from tests.waiting import PATIENCE_S, wait_until
 
 UNFINISHED = b"POST /api/v1/merge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from tests.api.queries.rollup_store import Store
 
 

@@ -7,12 +7,12 @@ import uuid
 from typing import Any
 
 from api.queries.database import Database
-from api.queries.selection import Selection
-from api.queries.selector import parse
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import parse
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.topics import DEFAULT_PROFILE_TYPE
-from sinks.clickhouse import SETTINGS
+from sinks.clickhouse.sink import SETTINGS
 from tests.api.queries.rollup_store import HOUR, select
 from tests.data.tables import to_datetime
 

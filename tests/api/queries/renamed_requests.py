@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from api.queries.selection import Selection
-from api.queries.selector import Matcher
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import Matcher
 from icestream.ids import series_id
 from tests.api.queries.request_store import Requests, Rows
 from tests.api.queries.rollup_store import LABELS, T0

@@ -7,15 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from api.queries import operations
-from api.queries.operations import read_operations
+from api.queries.operations import operations
+from api.queries.operations.operations import read_operations
 from api.queries.rollups import Plan
-from api.queries.selection import Selection
-from api.queries.selector import parse
-from icestream.clickhouse import Clients
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import parse
+from icestream.clickhouse.client import Clients
 from icestream.ids import series_id
-from sinks.cluster import ONE_SERVER, Cluster, delete_from
-from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings, note_added, note_requests, note_work_sql
+from sinks.clickhouse.cluster import ONE_SERVER, Cluster, delete_from
+from sinks.rollups.changes import REQUESTS_QUIET_S, insert_settings, note_added, note_requests, note_work_sql
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
 from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
 

@@ -9,20 +9,20 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from api.queries.database import Database
-from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.selection import Selection
-from api.queries.selector import parse
-from api.queries.stack_values import read_selected_stacks
-from api.queries.time_range import TimeRange
-from api.queries.timeline import read_timeline
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import parse
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.labelled_stack_values import read_labelled_stack_values
+from api.queries.stacks.stack_values import read_selected_stacks
+from api.queries.stacks.timeline import read_timeline
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.ids import series_id
 from icestream.topics import DEFAULT_PROFILE_TYPE
-from sinks import rollups
-from sinks.cluster import ONE_SERVER, Cluster, delete_from
-from sinks.rollup_changes import insert_settings, note_added, note_work_sql
-from sinks.rollups import Rollups
+from sinks.clickhouse.cluster import ONE_SERVER, Cluster, delete_from
+from sinks.rollups import builder
+from sinks.rollups.builder import Rollups
+from sinks.rollups.changes import insert_settings, note_added, note_work_sql
 from tests.data.tables import insert_columns, insert_series, to_datetime
 from tests.waiting import PATIENCE_S
 
@@ -56,7 +56,7 @@ class Store:
 
     def build(self, now: float = 0) -> None:
         """Builds what is due, as if the latest changes were some minutes ago."""
-        self.builder.step(threading.Event(), int(now or time.time() + 2 * rollups.QUIET_S))
+        self.builder.step(threading.Event(), int(now or time.time() + 2 * builder.QUIET_S))
 
     def add(self, rows: int, first: int = 0, days: int = 2) -> None:
         """Adds samples as a sink does: some are corrections, which take away what others have."""

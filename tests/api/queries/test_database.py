@@ -6,7 +6,7 @@ import pytest
 
 from api.queries.database import Database
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 
 
 @pytest.mark.pipeline

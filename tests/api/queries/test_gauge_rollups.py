@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.selection import Selection
-from api.queries.selector import parse
-from api.queries.stack_values import read_selected_stacks
-from api.queries.time_range import TimeRange
-from api.queries.timeline import read_timeline
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import parse
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.labelled_stack_values import read_labelled_stack_values
+from api.queries.stacks.stack_values import read_selected_stacks
+from api.queries.stacks.timeline import read_timeline
 from api.terminal.draw import draw_timeline, draw_tree
+from icestream.clickhouse.rollups import GAUGE_DAYS, GAUGE_HOURS
 from icestream.ids import series_id
-from icestream.rollups import GAUGE_DAYS, GAUGE_HOURS
-from sinks import rollups
-from sinks.rollup_builds import read_valid_builds
-from sinks.rollup_changes import note_added
+from sinks.rollups import builder
+from sinks.rollups.builds import read_valid_builds
+from sinks.rollups.changes import note_added
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, STACKS, T0, Store, pa_times
 from tests.data.tables import insert_columns, to_datetime
@@ -119,7 +119,7 @@ def test_averages_are_those_of_rows_also_when_profiles_come_late_and_when_rows_a
     assert late != expected
     gauges.build()
     assert_equal(answers(gauges), late)
-    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    monkeypatch.setattr(builder, "sample_days", lambda client, cluster: 14)
     gauges.build(time.time() + 2 * DAY)
     assert gauges.client.query("SELECT count() FROM samples").result_rows == [(0,)]
     assert_equal(answers(gauges, with_edges=False), late[:-3])
@@ -147,7 +147,7 @@ def test_days_whose_rollups_are_older_than_those_of_gauges_are_read_from_rows_un
     expected = of_both_days()
     assert all(expected)
     with monkeypatch.context() as before:
-        before.setattr(rollups, "LEVELS", [each for each in rollups.LEVELS if each not in (GAUGE_HOURS, GAUGE_DAYS)])
+        before.setattr(builder, "LEVELS", [each for each in builder.LEVELS if each not in (GAUGE_HOURS, GAUGE_DAYS)])
         gauges.build()
     assert_equal(of_both_days(), expected)
     gauges.build()

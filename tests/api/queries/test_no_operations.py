@@ -4,7 +4,7 @@ import pytest
 
 from api.errors import ApiError
 from api.queries.database import Database
-from api.queries.operations import read_operations
+from api.queries.operations.operations import read_operations
 from api.settings import ApiSettings
 from tests.api.queries.rollup_store import DAY, T0, Store, select
 from tests.data.tables import NO_SPAN, insert_rows, to_datetime

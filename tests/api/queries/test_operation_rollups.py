@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from api.queries.operation_names import read_operation_names
-from api.queries.operations import read_operations
-from api.queries.selector import parse
-from icestream.clickhouse import Clients
+from api.queries.operations.operation_names import read_operation_names
+from api.queries.operations.operations import read_operations
+from api.queries.selection.selector import parse
+from icestream.clickhouse.client import Clients
+from icestream.clickhouse.rollups import LEVELS, OPERATION_LEVELS, OPERATION_MINUTES
 from icestream.ids import series_id
-from icestream.rollups import LEVELS, OPERATION_LEVELS, OPERATION_MINUTES
-from sinks import operation_tables, rollups
-from sinks.rollup_builds import read_valid_builds
+from sinks.rollups import builder, operation_tables
+from sinks.rollups.builds import read_valid_builds
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, select
@@ -89,7 +89,7 @@ def test_rows_of_all_shards_are_one_answer(engine: str, monkeypatch: pytest.Monk
 
 
 def test_operations_stay_when_rows_are_gone(requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    monkeypatch.setattr(builder, "sample_days", lambda client, cluster: 14)
     requests.come(200)
     requests.build()
     selections = list(whole_minutes(random.Random(3)))
@@ -164,7 +164,7 @@ def test_a_service_has_the_same_operations_from_rollups_as_from_rows(requests: R
 def test_labels_that_name_operations_are_summed_up_also_where_nothing_was_traced(
     requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    monkeypatch.setattr(builder, "sample_days", lambda client, cluster: 14)
     named = [{"service": "cart", "host": "a", "span_name": name} for name in ("render", "GET /a")]
     insert_series(requests.client, named, to_datetime(T0))
     sample = {"service": "cart", "host_id": "a", "count": 1, "value": 10}
@@ -182,5 +182,5 @@ def test_labels_that_name_operations_are_summed_up_also_where_nothing_was_traced
     assert read_operations(requests.database, selection).rollups[0]["level"] == "day"
 
 
-def valid(requests: Requests, level: rollups.Level) -> dict[int, int]:
+def valid(requests: Requests, level: builder.Level) -> dict[int, int]:
     return read_valid_builds(requests.client, level, T0, T0 + 2 * DAY)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from api.queries.database import Database
-from api.queries.operations import read_operations
-from api.queries.selection import Selection
-from api.queries.time_range import TimeRange
-from icestream.clickhouse import Clients
-from sinks.rollup_changes import insert_settings, note_work_sql
-from sinks.rollups import Rollups
+from api.queries.operations.operations import read_operations
+from api.queries.selection.selection import Selection
+from api.queries.selection.time_range import TimeRange
+from icestream.clickhouse.client import Clients
+from sinks.rollups.builder import Rollups
+from sinks.rollups.changes import insert_settings, note_work_sql
 from tests.api.queries.recent_store import SELECTORS, SERVICES, RecentStore
 from tests.api.queries.request_store import in_order
 from tests.api.queries.rollup_store import HOUR
@@ -116,14 +116,14 @@ def test_it_begins_with_a_whole_minute_if_the_hour_is_older_than_what_was_summed
     """Also that of the period before."""
     store.store(store.requests(100))
     since = int(store.start - 24.25 * HOUR) * 10**9
-    monkeypatch.setattr("api.queries.recent.RECENT_NS", time.time_ns() - since)
+    monkeypatch.setattr("api.queries.operations.recent.RECENT_NS", time.time_ns() - since)
     answer = read_operations(store.of_sums, store.selection("{}", 1800.5 - 12.25 * HOUR, 1800))
     assert answer.time_range.start_unix_nano == int((store.start + 1800 - 12.25 * HOUR) * 10**9)
 
 
 def test_until_now_the_last_ten_minutes_are_read_as_one(store: RecentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.store(store.requests(200, seconds=37 * 60 + 30))
-    monkeypatch.setattr("api.queries.recent.time.time_ns", lambda: (store.start + 37 * 60 + 30) * 10**9)
+    monkeypatch.setattr("api.queries.operations.recent.time.time_ns", lambda: (store.start + 37 * 60 + 30) * 10**9)
     # All of the last minutes, and more: the earlier ones are read at the start of the range.
     store.client.command(
         "ALTER TABLE recent_operations DELETE WHERE minutes = 1 AND start_time >= toDateTime({since:UInt32})"
@@ -140,7 +140,7 @@ def test_until_now_the_last_ten_minutes_are_read_as_one(store: RecentStore, monk
 def test_hours_are_read_as_one(store: RecentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the last one, until now."""
     store.store(store.requests(200, seconds=1.6 * HOUR))
-    monkeypatch.setattr("api.queries.recent.time.time_ns", lambda: int((store.start + 1.6 * HOUR) * 10**9))
+    monkeypatch.setattr("api.queries.operations.recent.time.time_ns", lambda: int((store.start + 1.6 * HOUR) * 10**9))
     expected = [read(store.of_rows, store.selection("{}", first, 1.6 * HOUR)) for first in (0, HOUR)]
     store.client.command("ALTER TABLE recent_operations DELETE WHERE minutes < 60 SETTINGS mutations_sync = 1")
     for first, rows in zip((0, HOUR), expected, strict=True):
@@ -163,6 +163,6 @@ def test_rows_are_read_of_times_that_are_not_kept(store: RecentStore, monkeypatc
     store.store(store.requests(50))
     odd = store.selection("{}", 600.5, 1799.9)
     assert read_operations(store.of_sums, odd).time_range != odd.time_range
-    monkeypatch.setattr("api.queries.recent.RECENT_NS", 0)
+    monkeypatch.setattr("api.queries.operations.recent.RECENT_NS", 0)
     assert read_operations(store.of_sums, odd).time_range == odd.time_range
     assert read(store.of_sums, odd) == read(store.of_rows, odd)

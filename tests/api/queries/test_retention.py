@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from api.queries.stack_values import read_selected_stacks
-from api.queries.timeline import read_timeline
-from icestream.rollups import HOURS
-from sinks import rollups
-from sinks.buckets import Bucket
-from sinks.retention import DEFAULT_DAYS, set_retention
-from sinks.rollup_changes import note_work_sql
+from api.queries.stacks.stack_values import read_selected_stacks
+from api.queries.stacks.timeline import read_timeline
+from icestream.clickhouse.rollups import HOURS
+from sinks.clickhouse.retention import DEFAULT_DAYS, set_retention
+from sinks.rollups import builder
+from sinks.rollups.buckets import Bucket
+from sinks.rollups.changes import note_work_sql
 from sinks.settings import RollupDays
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, STACKS, Store, parse, select
@@ -44,14 +44,14 @@ def test_answers_stay_when_samples_go_and_samples_stay_until_their_rollups_are_c
 ) -> None:
     expected = answers(unbuilt, api)
     unbuilt.client.command("OPTIMIZE TABLE samples")  # ClickHouse drops what it finds too old
-    build, waits = rollups.build, [Bucket(HOURS, OLD + 5 * HOUR)]
+    build, waits = builder.build, [Bucket(HOURS, OLD + 5 * HOUR)]
 
     def build_others(client: Client, *buckets: Bucket, **named: Any) -> bool:
         others = [each for each in buckets if each not in waits and each.start_unix_s < YOUNG]  # whose samples may stay
         return bool(others) and build(client, *others, **named)
 
-    monkeypatch.setattr(rollups, "build", build_others)
-    later = time.time() + DAY + rollups.QUIET_S
+    monkeypatch.setattr(builder, "build", build_others)
+    later = time.time() + DAY + builder.QUIET_S
     unbuilt.build(later)
     assert days_of_samples(unbuilt) == [OLD, YOUNG]
     assert answers(unbuilt, api) == expected

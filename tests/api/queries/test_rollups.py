@@ -7,18 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from api.queries.rollups import Plan, make_plan
-from api.queries.selector import parse
-from api.queries.stack_values import read_selected_stacks
-from api.queries.time_range import TimeRange
-from icestream.clickhouse import connect
-from icestream.rollups import DAYS, HOURS, MINUTES
+from api.queries.selection.selector import parse
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.stack_values import read_selected_stacks
+from icestream.clickhouse.client import connect
+from icestream.clickhouse.rollups import DAYS, HOURS, MINUTES
 from icestream.times import format_unix_nano
-from sinks import rollups
-from sinks.buckets import Bucket
-from sinks.cluster import ON_EACH_SHARD, delete_from
-from sinks.rollup_changes import insert_settings, note_added
-from sinks.rollup_tables import fill, fill_parameters
-from sinks.rollups import Rollups
+from sinks.clickhouse.cluster import ON_EACH_SHARD, delete_from
+from sinks.rollups import builder
+from sinks.rollups.buckets import Bucket
+from sinks.rollups.builder import Rollups
+from sinks.rollups.changes import insert_settings, note_added
+from sinks.rollups.tables import fill, fill_parameters
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
 from tests.sinks.clusters import Shards
@@ -44,13 +44,13 @@ def test_sums_over_all_shards_are_those_of_samples(shards: Shards, monkeypatch: 
     assert len(store.client.query(hosts).result_rows) == 2
     later = int(time.time()) + 7200
     for level in (HOURS, DAYS):
-        rollups.drop_unused_builds(store.client, level, later, shards.cluster)
+        builder.drop_unused_builds(store.client, level, later, shards.cluster)
     builds = "SELECT uniqExact(build), uniqExact(start_time) FROM series_stack_days"
     assert store.client.query(builds).result_rows == [(2, 2)]
     both_days = select((), T0, T0 + 2 * DAY)
     store.check(both_days)
     total = store.client.query("SELECT sum(value), count() > 0 FROM samples").result_rows
-    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    monkeypatch.setattr(builder, "sample_days", lambda client, cluster: 14)
     store.build(time.time() + 2 * DAY)
     assert store.client.query("SELECT count() FROM samples").result_rows == [(0,)]
     assert [(read_selected_stacks(store.database, both_days, 100).total, 1)] == total
@@ -106,14 +106,14 @@ def sums_are_those_of_samples(
 
 def test_samples_that_come_while_a_build_reads_are_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.add(50, days=1)
-    note = rollups.note_builds
+    note = builder.note_builds
 
     def arrive(*arguments: object) -> None:
         if arguments[3] == "built":
             store.insert([LABELS[0]], [T0 + 5], [1], [1])
         note(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rollups, "note_builds", arrive)
+    monkeypatch.setattr(builder, "note_builds", arrive)
     store.build()
     monkeypatch.undo()
     store.check(select((), T0, T0 + DAY))
@@ -128,18 +128,18 @@ def test_two_builders_at_once_count_once(store: Store) -> None:
     other.__dict__.update(store.__dict__ | {"builder": Rollups(store.clients, PATIENCE_S)})
     for level in (HOURS, DAYS):
         for _ in range(2):
-            rollups.build(store.client, Bucket(level, T0))
+            builder.build(store.client, Bucket(level, T0))
     other.build()
     assert_from_rollups(store, T0, T0 + DAY)
     store.check(select((), T0, T0 + DAY))
     later = int(time.time()) + 7200
-    rollups.drop_unused_builds(store.client, DAYS, later)
+    builder.drop_unused_builds(store.client, DAYS, later)
     assert store.client.query("SELECT uniqExact(build) FROM series_stack_days").result_rows == [(1,)]
     store.check(select((), T0, T0 + DAY))
 
 
 def test_rollups_stay_when_samples_are_gone(store: Store, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    monkeypatch.setattr(builder, "sample_days", lambda client, cluster: 14)
     store.add(200, days=1)
     store.build(T0 + DAY + 700)
     now = time.time() + 2 * DAY
@@ -179,7 +179,7 @@ def test_a_few_recent_minutes_ask_for_no_rollups(store: Store, monkeypatch: pyte
 
 def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build has written its rows, and is killed before it says so."""
-    note = rollups.note_builds
+    note = builder.note_builds
 
     def killed(*arguments: object) -> None:
         if arguments[3] == "built":
@@ -187,7 +187,7 @@ def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         note(*arguments)  # type: ignore[arg-type]
 
     store.add(1)
-    monkeypatch.setattr(rollups, "note_builds", killed)
+    monkeypatch.setattr(builder, "note_builds", killed)
     with pytest.raises(KeyboardInterrupt):
         store.build()
     monkeypatch.undo()

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from api.queries.heaviest_traces import MinCpu, read_heaviest_traces
-from api.queries.known_series import KnownSeries
-from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.labels import SelectedSeries, read_label_values
-from api.queries.operations import read_operations
-from api.queries.selection import Selection
-from api.queries.selector import Matcher, parse
-from api.queries.stack_values import read_selected_stacks
-from api.queries.time_range import TimeRange
-from api.queries.timeline import read_timeline
-from icestream.clickhouse import Clients
+from api.queries.labels.known_series import KnownSeries
+from api.queries.labels.labels import SelectedSeries, read_label_values
+from api.queries.operations.operations import read_operations
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import Matcher, parse
+from api.queries.selection.time_range import TimeRange
+from api.queries.stacks.labelled_stack_values import read_labelled_stack_values
+from api.queries.stacks.stack_values import read_selected_stacks
+from api.queries.stacks.timeline import read_timeline
+from api.queries.traces.heaviest_traces import MinCpu, read_heaviest_traces
+from icestream.clickhouse.client import Clients
 from icestream.times import HOUR_NS
 from tests.api.conftest import Api
 from tests.api.fill import START_S

@@ -74,7 +74,8 @@ def test_the_embedded_clickhouse_is_asked_for_own_samples_as_the_page_says(clien
     in_functions = client.query(f"SELECT sum(samples) FROM function_cpu({RANGE})").result_rows
     assert in_functions == [(5,)]  # `main` is in all three
     store = (
-        "from icestream.clickhouse import connect; from sinks.migrate import migrate; from tests.api.fill import *;"
+        "from icestream.clickhouse.client import connect; from sinks.clickhouse.migrate import migrate;"
+        "from tests.api.fill import *;"
         f"c = connect('chdb://{tmp_path}/clickhouse'); migrate(c); main, hot = frame('main'), frame('hot');"
         "fill(c, [Sample((main, hot), 30), Sample((main, hot), 10), Sample((main,), 3)]); c.close()"
     )

@@ -6,11 +6,11 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
-from icestream.thinning import IS_SAMPLED
-from sinks import thin_requests
-from sinks.cluster import GLOBAL, of_this_host
-from sinks.delete_requests import deletions_ended
-from sinks.rollup_changes import insert_settings, note_work_sql
+from icestream.clickhouse.thinning import IS_SAMPLED
+from sinks.clickhouse.cluster import GLOBAL, of_this_host
+from sinks.requests import thin_requests
+from sinks.requests.delete_requests import deletions_ended
+from sinks.rollups.changes import insert_settings, note_work_sql
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, T0

@@ -13,13 +13,13 @@ from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 
 from api.http.app import create_app
-from api.queries import id_lists
 from api.queries.database import Database
+from api.queries.selection import id_lists
 from api.settings import ApiSettings
 from api.tree import call_tree
 from api.tree.call_tree import CallTree
 from api.tree.stack_cache import StackCache
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import (
     SEEN,

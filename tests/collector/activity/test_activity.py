@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from collector.activity import activity_batch as activity
 from collector.activity.intervals import Intervals
+from icestream.columns.packed import column
 from icestream.messages.raw_encoder import HEADER_BYTES
-from icestream.packed import column
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId
 

@@ -13,8 +13,8 @@ from collector.activity.activity_batch import finish, split
 from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
 from icestream import tracing
+from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.messages.activity import STATUSES, ActivityColumns, decode_activity
-from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.tracing.datagram import Columns, datagrams
 from icestream.tracing.threads import ENTRY, ERROR, Context, SpanEnd
 from icestream.v1.activity_pb2 import ActivityBatch

@@ -14,8 +14,8 @@ from collector.processes.mapped_files import UNKNOWN, FileCache, MappedFile
 from collector.processes.mapped_history import nowhere
 from collector.processes.mappings import Located, Mappings
 from collector.processes.perfmap import Name
+from icestream.columns.packed import column
 from icestream.messages import raw_encoder
-from icestream.packed import column
 from icestream.v1.common_pb2 import BatchId, Mapping
 from icestream.v1.raw_pb2 import RawBatch
 

@@ -13,7 +13,7 @@ from collector.batches.clock import STEP_NS, Clock
 from collector.delivery.window_buffer import MemoryBuffer
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
-from icestream.packed import column
+from icestream.columns.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 

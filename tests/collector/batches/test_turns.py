@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from icestream.packed import column
+from icestream.columns.packed import column
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping

@@ -19,9 +19,9 @@ from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings
 from collector.python.processes import PythonProcesses
+from icestream.labels.operations import MANY_OPERATIONS, OperationNames
+from icestream.labels.relabel_config import parse_rules
 from icestream.messages.activity import ActivityColumns, decode_activity
-from icestream.operations import MANY_OPERATIONS, OperationNames
-from icestream.relabel_config import parse_rules
 from icestream.topics import ACTIVITY
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.raw_pb2 import RawBatch

@@ -25,7 +25,7 @@ from collector.delivery.window_buffer import MemoryBuffer
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 from tests.endless import endless

@@ -18,7 +18,7 @@ from collector.bpf.sampler import Sampler, SamplerError, check
 from collector.bpf.samples import Samples
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 from tests.endless import endless
 from tests.not_clocked import NotClocked
 from tests.open_files import EBPF, open_files

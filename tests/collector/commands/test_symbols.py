@@ -9,7 +9,7 @@ import pytest
 from collector.symbols.name_kinds import DEBUG_INFO, UPLOADED
 from icestream import cli
 from icestream.settings import KafkaSettings
-from icestream.symcache import SymCaches
+from icestream.symbols.symcache import SymCaches
 from icestream.topics import SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile
 from tests.pipeline.reading import follow

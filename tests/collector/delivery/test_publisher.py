@@ -24,7 +24,7 @@ from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Entry, Spool
 from collector.settings import CollectorSettings
 from icestream.commands.topics import create
-from icestream.kafka import client_config, consumer, producer
+from icestream.kafka.clients import client_config, consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId

@@ -18,7 +18,7 @@ from collector.processes import mapped_files
 from collector.processes.mapped_files import FileCache, MapsEntry
 from collector.python.layout import LayoutError
 from collector.python.symbols import find_interpreter
-from collector.unwind import cfi_fallback, code_file
+from collector.unwind.cfi import code_file, fallback
 
 MB = 1 << 20
 MOST_MB = 8
@@ -221,8 +221,8 @@ def test_the_symbols_of_a_go_program_are_read_in_parts() -> None:
 def test_code_that_all_segments_share_is_searched_once() -> None:
     table = b"".join(segment(LOAD, MB, 16 * MB) for _ in range(headers.MAX_SEGMENTS))
     file = Sparse(32 * MB, {0: header(headers.MAX_SEGMENTS) + table})
-    cfi_fallback.signal_returns(code_file.parse(file.read))
-    assert file.bytes < cfi_fallback.MAX_SCAN_BYTES + MB
+    fallback.signal_returns(code_file.parse(file.read))
+    assert file.bytes < fallback.MAX_SCAN_BYTES + MB
 
 
 def test_more_linkage_tables_than_linkers_write_are_not_read() -> None:
@@ -231,7 +231,7 @@ def test_more_linkage_tables_than_linkers_write_are_not_read() -> None:
     table = b"".join(section(PROGRAM_DATA, MB, MB, name=1 + 9 * number, address=MB) for number in range(count))
     named = section(0, 0, 0) + section(STRTAB, 0x1000, len(names)) + table
     file = Sparse(4 * MB, {0: header(1, 2 + count, 2 * MB, 1) + segment(LOAD, MB, MB), 0x1000: names, 2 * MB: named})
-    cfi_fallback.linkage_tables(code_file.parse(file.read))
+    fallback.linkage_tables(code_file.parse(file.read))
     assert MB < file.bytes < 20 * MB
 
 

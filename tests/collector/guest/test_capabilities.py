@@ -17,7 +17,7 @@ from collector.guest.capabilities import (
     kernel_version,
     of_children,
 )
-from icestream.packed import column
+from icestream.columns.packed import column
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch

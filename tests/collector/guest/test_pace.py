@@ -15,7 +15,7 @@ from collector.guest.own_cpu import ProgramTime
 from collector.guest.pace import Pace
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
-from icestream.packed import column
+from icestream.columns.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 from tests.not_clocked import NotClocked

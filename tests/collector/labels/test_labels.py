@@ -16,8 +16,8 @@ from collector.labels.service_name import service_name
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.process import Process, read_process
 from collector.settings import CollectorSettings
-from icestream.excess_labels import DESCRIBED
-from icestream.relabel_config import parse_rules
+from icestream.labels.excess_labels import DESCRIBED
+from icestream.labels.relabel_config import parse_rules
 from icestream.settings import SettingError
 from tests.collector.labels.threads import CONTAINER, EXECUTABLE, Runtime, in_group, labels, of, python
 

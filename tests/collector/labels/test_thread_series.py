@@ -11,8 +11,8 @@ from collector.bpf.samples import Samples
 from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
 from collector.labels.thread_series import label
-from icestream.operations import MANY_OPERATIONS, OperationNames
-from icestream.relabel_config import parse_rules
+from icestream.labels.operations import MANY_OPERATIONS, OperationNames
+from icestream.labels.relabel_config import parse_rules
 
 GONE = 2**22
 NAMES = {1: "main", 2: "GC", 3: "main"}

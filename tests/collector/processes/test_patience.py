@@ -15,7 +15,7 @@ from collector.processes.mapped_files import FileCache, MappedFile, MapsEntry
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patience, mount_of
 from collector.python.runtime import PythonRuntimes
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.slow_disk import SlowFile, slow_file
 from tests.waiting import PATIENCE_S, wait_until

@@ -14,7 +14,7 @@ from collector.processes.mapped_files import FileCache, Identity
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process_events import Mapped
 from collector.symbols.symbol_files import SymbolFiles, open_by_build_id
-from icestream.build_ids import with_code, without_code
+from icestream.symbols.build_ids import with_code, without_code
 from tests.collector.symbols.test_debug_files import mapped
 
 NO_BUILD_ID, BUILD_ID = "-Wl,--build-id=none", "-Wl,--build-id=0x" + "5a" * 20

@@ -22,7 +22,7 @@ from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symcache_child import JOB_CPU_SECONDS
-from icestream.symcache import SymCaches
+from icestream.symbols.symcache import SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
 from tests.collector.slow_disk import slow_file
 from tests.waiting import PATIENCE_S, wait_until

@@ -19,10 +19,10 @@ from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DYNAMIC
 from collector.symbols.names_jobs import BuiltSymCache
-from icestream.byte_cache import ByteCache
-from icestream.symcache import Symbols
-from icestream.unnamed import in_file, is_unnamed, unnamed
-from icestream.unnamed_functions import UnnamedFunctions
+from icestream.process.byte_cache import ByteCache
+from icestream.symbols.symcache import Symbols
+from icestream.symbols.unnamed import in_file, is_unnamed, unnamed
+from icestream.symbols.unnamed_functions import UnnamedFunctions
 from tests.collector.symbols.test_functions import LIBRARY, symbols
 
 NO_NAMES = (np.empty(0, np.uint64), np.empty(0, np.uint64))

@@ -20,7 +20,7 @@ from collector.settings import CollectorSettings
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
-from icestream.kafka import producer
+from icestream.kafka.clients import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest

@@ -12,7 +12,7 @@ from collector.symbols.file_names import make
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, SYMBOL_TABLE
 from collector.symbols.symcache_names import with_best_names
-from icestream.demangle import demangle
+from icestream.symbols.demangle import demangle
 
 # GCC writes what is said here before the part of `busy` that it moves to the same section.
 SOURCE = """

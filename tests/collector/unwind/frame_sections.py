@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collector.unwind import cfi, cfi_records
-from collector.unwind.cfi_records import FrameSection
-from collector.unwind.cfi_steps import CALLEE_SAVED, LOST, SAVED_BY_RBP, UNCOVERED, Steps, at
+from collector.unwind.cfi import records
+from collector.unwind.cfi import section as cfi
+from collector.unwind.cfi.records import FrameSection
+from collector.unwind.cfi.steps import CALLEE_SAVED, LOST, SAVED_BY_RBP, UNCOVERED, Steps, at
 
 CODE = 0x10000, 0x90000
 """Executable addresses of sections made here."""
@@ -78,8 +79,8 @@ class Frames:
         return self
 
     def steps(self, data_base: int | None = None) -> Steps:
-        section = FrameSection(cfi_records.padded(self.data), self.vaddr, self.eh, data_base)
-        return cfi.steps(section, cfi_records.read(section), np.array([CODE], np.int64))
+        section = FrameSection(records.padded(self.data), self.vaddr, self.eh, data_base)
+        return cfi.steps(section, records.read(section), np.array([CODE], np.int64))
 
     def rule(self, address: int) -> tuple[int, int, int, int] | None:
         """(cfa_kind, cfa_offset, rbp_kind, rbp_offset) at an address; None: nothing is said."""

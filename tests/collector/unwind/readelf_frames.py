@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from collector.unwind import cfi_steps as kinds
-from collector.unwind.table import UnwindTable
+from collector.unwind.cfi import steps as kinds
+from collector.unwind.tables.table import UnwindTable
 
 _REGISTERS = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{n}" for n in range(8, 16))]
 _FDE = re.compile(r"^\S+ \S+ \S+ FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)")

@@ -9,7 +9,7 @@ import pytest
 from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.unwind.cache import TableCache
+from collector.unwind.tables.cache import TableCache
 from tests.collector.bpf.test_sampler import PROGRAMS, meet, profile, running
 from tests.collector.forging import NOBODY, compiled, folder, running_forged
 

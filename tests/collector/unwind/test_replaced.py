@@ -14,8 +14,8 @@ import pytest
 
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import ENDS, Samples
-from collector.unwind.installed import Installed
-from collector.unwind.maps import UNKNOWN_CODE, UnwindMaps
+from collector.unwind.kernel.installed import Installed
+from collector.unwind.kernel.maps import UNKNOWN_CODE, UnwindMaps
 from collector.unwind.unwinding import Unwinding
 from tests.collector.unwind.programs import HERE
 from tests.collector.watching import watching

@@ -13,12 +13,12 @@ from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import read_process
 from collector.processes.range_limit import MAX_RANGES
-from collector.unwind import attempts
 from collector.unwind import unwinding as unwinding_module
-from collector.unwind.cache import TableCache
-from collector.unwind.maps import MAX_CHUNKS, MAX_MAPPINGS, UNKNOWN_CODE, UNREQUESTED_CODE
-from collector.unwind.rules import MAX_RULES_OF_FILE
-from collector.unwind.table import RULE, UnwindTable
+from collector.unwind.kernel.maps import MAX_CHUNKS, MAX_MAPPINGS, UNKNOWN_CODE, UNREQUESTED_CODE
+from collector.unwind.kernel.rules import MAX_RULES_OF_FILE
+from collector.unwind.tables import attempts
+from collector.unwind.tables.cache import TableCache
+from collector.unwind.tables.table import RULE, UnwindTable
 from collector.unwind.unwinding import Unwinding
 from icestream.v1.common_pb2 import Mapping
 

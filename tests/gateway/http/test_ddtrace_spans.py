@@ -20,7 +20,7 @@ from icestream.messages.activity import decode_activity
 from icestream.messages.message_id import MessageId
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY
-from sinks.ranges import InFlight, MessageRange
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from tests.gateway.profiles import simple
 from tests.gateway.stored import Store

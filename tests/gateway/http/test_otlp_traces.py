@@ -19,10 +19,10 @@ from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY
-from sinks.ranges import InFlight, MessageRange
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
-from streams.process import Operators, Processor
-from streams.symbolize import Symbolizer
+from streams.operators.symbolize import Symbolizer
+from streams.partition.process import Operators, Processor
 from tests.gateway.spans import CHILD, ROOT, TRACE, resource_spans, span, traces
 from tests.gateway.stored import Store
 from tests.pipeline.reading import messages

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from gateway.http.app import create_app
 from gateway.publisher import Publisher
-from icestream.http_server import Server
+from icestream.http.server import Server
 from icestream.pprof.profile_pb2 import Profile
 from icestream.pyroscope.push_pb2 import PushRequest
 from tests.gateway.profiles import simple

@@ -12,9 +12,9 @@ from gateway.errors import Refused
 from gateway.readers import otlp_json
 from gateway.readers.otlp import parse_profiles, read_otlp
 from gateway.sent_profile import SentProfile
+from icestream.columns.packed import varint
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import RawColumns, decode_raw
-from icestream.packed import varint
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE
 from icestream.v1.common_pb2 import Mapping
 from tests.gateway.otlp import PERIOD_NS, START_UNIX_NANO, Otlp, field_of, host, of_samples, packed

@@ -14,9 +14,9 @@ from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
 from gateway.readers import otlp_json
 from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, SentSpans, parse_spans, read_spans, rejection
+from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.plausible import TimeLimits
-from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.times import DAY_NS, HOUR_NS
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import Span

@@ -17,11 +17,11 @@ from gateway.readers.number_messages import MAX_FIELDS, PORTION_BYTES
 from gateway.readers.pprof import Source, read_pprof
 from gateway.readers.pprof_tables import MAX_ROWS, ById
 from gateway.sent_profile import SentProfile
+from icestream.columns.packed import varint
 from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import decode_raw
 from icestream.messages.raw_encoder import Name, Stacks
-from icestream.packed import varint
 from icestream.pprof.profile_pb2 import Function, Location, Profile
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.gateway.profiles import maker, profiles, simple

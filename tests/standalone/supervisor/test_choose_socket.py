@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icestream.data_folder import SYSTEM_SOCKET
+from icestream.files.data_folder import SYSTEM_SOCKET
 from icestream.tracing import lifecycle
 from standalone.settings import UpSettings
 from standalone.supervisor import local_pipeline

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from gateway.settings import GatewaySettings
-from icestream.http_server import Server
+from icestream.http.server import Server
 from icestream.settings import KafkaSettings, SettingError
 from standalone.settings import UpSettings
 from standalone.supervisor.local_pipeline import LocalPipeline, StartError

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from icestream.commands.topics import existing
-from icestream.kafka import client_config
+from icestream.kafka.clients import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, FLAT, RAW
 from standalone.supervisor import topic_watch

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from icestream import run_info
 from icestream.commands.topics import existing
-from icestream.kafka import admin_client, client_config
+from icestream.files import run_info
+from icestream.kafka.clients import admin_client, client_config
 from icestream.settings import KafkaSettings, SettingError
 from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.demo.report import read_metrics

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from api.terminal.client import Client
 from icestream.cli import CommandError
-from icestream.kafka import producer
-from icestream.run_info import RunInfo, read_run_info
+from icestream.files.run_info import RunInfo, read_run_info
+from icestream.kafka.clients import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from tests.data.windows import WINDOW_NS, window

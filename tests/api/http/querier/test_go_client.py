@@ -13,8 +13,8 @@ from clickhouse_connect.driver.client import Client
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
-from icestream.http_server import Server
+from icestream.clickhouse.client import Clients
+from icestream.http.server import Server
 from tests.api.fill import Sample, fill, frame
 from tests.api.http.querier.calls import CPU, END_MS, START_MS
 from tests.go import build, needs_go

@@ -11,11 +11,11 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka import Message
 
 from api.terminal.draw import draw_completeness
-from icestream.clickhouse import Clients
+from icestream.clickhouse.client import Clients
 from icestream.topics import ACTIVITY, DEAD_LETTERS, OFF_CPU_PROFILE_TYPE, SAMPLES
-from sinks import retention
-from sinks.clickhouse import ClickHouseSink
-from sinks.ranges import InFlight, MessageRange
+from sinks.clickhouse import retention
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables
 from tests.api.conftest import Api
 from tests.api.fill import START_S

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from api.queries.confidence import Sampled
+from api.queries.operations.confidence import Sampled
 from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Sample

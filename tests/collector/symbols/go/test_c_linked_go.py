@@ -16,8 +16,8 @@ from collector.symbols.file_names import best, make
 from collector.symbols.functions import functions
 from collector.symbols.go.lines import go_symcache
 from collector.symbols.name_kinds import LINE_TABLE
-from icestream.byte_cache import ByteCache
-from icestream.symcache import Symbols
+from icestream.process.byte_cache import ByteCache
+from icestream.symbols.symcache import Symbols
 from tests.collector.symbols.go.test_go_lines import MODULE_TEXT, built, check_calls, readable, written
 from tests.examples import examples
 from tests.go import needs_go

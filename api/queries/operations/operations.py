@@ -1,0 +1,291 @@
+"""The operations of services: how many requests they had, and what these used."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from api.errors import bad_request, too_large
+from api.queries.database import Database, texts
+from api.queries.operations.any_operations import ANSWERING_LEVELS, FINER_LEVELS, OPERATION_TABLES, any_operations
+from api.queries.operations.confidence import sampled_rows
+from api.queries.operations.recent import (
+    OF_REQUESTS,
+    are_kept,
+    are_many,
+    in_minutes,
+    recent_conditions,
+    were_replaced,
+)
+from api.queries.rollups import Buckets, Plan, make_plan
+from api.queries.selection.conditions import Conditions, add_matchers, add_times, add_value_matcher
+from api.queries.selection.sample_operations import OPERATION, select_span_operations, split_matchers
+from api.queries.selection.selection import Selection
+from api.queries.selection.selector import Matcher
+from api.queries.selection.time_range import TimeRange
+from icestream.clickhouse import operation_sums
+from icestream.clickhouse.operation_sums import QUANTILES
+from icestream.times import DAY_NS, HOUR_NS
+
+_PERCENTILES = ("p50", "p95", "p99")
+_AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
+"""How long after the time range the intervals of requests that began in it are read: at least, and at most. A span
+lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
+_MAX_OPERATIONS = 100_000
+_IN_HOURS_NS = 12 * HOUR_NS
+"""Where requests are many, longer time ranges begin with a whole hour if that can be read: the minutes of a part of an
+hour may take longer than all other hours."""
+
+# at_: whether it is of the time range; else it is of the period before.
+_SQL = f"""
+SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_) AS squares,
+    maxIf(longest, at_) AS longest_period,
+    sumIf(v, at_) AS sampled_cpu_ns, sumIf(v, NOT at_) AS previous_sampled_cpu_ns,
+    toInt64(sumIf(w, at_)) AS thread_cpu_ns, toInt64(sumIf(w, NOT at_)) AS previous_thread_cpu_ns,
+    toInt64(sumIf(n, at_)) AS requests, toInt64(sumIf(n, NOT at_)) AS previous_requests,
+    sumIf(cpu_sum, at_) / sumIf(measured_, at_) AS mean_cpu_ns, sumIf(duration_sum, at_) / requests AS mean_duration_ns,
+    quantilesDDMergeIf({QUANTILES})(cpu_, at_) AS cpu_quantiles,
+    quantilesDDMergeIf({QUANTILES})(duration_, at_) AS duration_quantiles
+FROM ({{parts}})
+GROUP BY of, op
+LIMIT {_MAX_OPERATIONS + 1}"""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The operations of services that have some, and what belongs to none: together they are all samples of these."""
+
+    all: list[dict[str, Any]]
+    """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it."""
+    rollups: list[dict[str, Any]]
+    """What was read of the time range from rollups, for people."""
+    time_range: TimeRange
+    """That of these numbers: in whole minutes, if rows were too many to read."""
+
+    @property
+    def matching(self) -> list[dict[str, Any]]:
+        return [row for row in self.all if row["operation"] and row["matches"]]
+
+    @property
+    def unattributed(self) -> list[dict[str, Any]]:
+        """A row for each service that has some."""
+        return [row for row in self.all if not row["operation"]]
+
+
+@dataclass(frozen=True)
+class _Plans:
+    """What is read of a time range, and of the period before it."""
+
+    now: Plan
+    before: Plan
+    time_range: TimeRange
+    time_range_before: TimeRange
+
+    @property
+    def gaps(self) -> list[TimeRange]:
+        """What is not read from rollups, in order."""
+        return _joined([*self.before.samples, *self.now.samples])
+
+
+def read_operations(database: Database, selection: Selection) -> Operations:
+    """The operations of the services that match, in any order. Raises ApiError.
+
+    A request counts when it began, samples and intervals in their own time. Where there are too many requests to read
+    their rows, all is of whole minutes. Columns that begin with `previous_` are about the period of the same length
+    just before the time range.
+    """
+    of_operation, of_service = split_operation(selection.matchers)
+    buckets = _buckets(database, selection.time_range)
+    plans = _plan(database, selection.time_range, buckets)
+    recent = _plan_recent(database, selection.time_range, buckets) if _are_many(database, plans) else None
+    if recent:
+        plans = recent
+    conditions = Conditions()
+    parts = []
+    for plan, each, at in ((plans.now, plans.time_range, "1"), (plans.before, plans.time_range_before, "0")):
+        of_period = Selection(selection.profile_type, tuple(of_service), each)
+        for part in plan.parts:
+            where = part.conditions(of_period, conditions.parameters).where
+            parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
+    if recent and plans.gaps:
+        parts += _of_recent(selection.profile_type, of_service, plans, conditions)
+    elif plans.gaps and any_operations(database, plans.gaps):
+        parts += _of_rows(database, selection, of_service, plans, conditions)
+    if not parts:
+        return Operations([], plans.now.as_json(), plans.time_range)
+    matches = Conditions(parameters=conditions.parameters)
+    for matcher in of_operation:
+        add_value_matcher(matches, "op", matcher)
+    sql = _SQL.format(matches=" AND ".join(matches.expressions) or "1", parts=" UNION ALL ".join(parts))
+    answer = database.table(sql, conditions.parameters, reads_slow_rows=True)
+    if len(answer) > _MAX_OPERATIONS:
+        raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
+    rows = _rows(answer, selection.profile_type)
+    traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
+    of_traced = [row for row in rows if row["service"] in traced]
+    return Operations(of_traced, plans.now.as_json(), plans.time_range)
+
+
+def _buckets(database: Database, time_range: TimeRange) -> Buckets:
+    """All that plans may need."""
+    before = _before(TimeRange(max(0, time_range.start_unix_nano - HOUR_NS), time_range.end_unix_nano))
+    around = TimeRange(before.start_unix_nano, time_range.end_unix_nano + HOUR_NS)
+    return Buckets(database, around, (*ANSWERING_LEVELS, *FINER_LEVELS))
+
+
+def _before(time_range: TimeRange) -> TimeRange:
+    """The period of the same length just before."""
+    length = time_range.end_unix_nano - time_range.start_unix_nano
+    return TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
+
+
+def _plan(database: Database, time_range: TimeRange, buckets: Buckets, rounded: bool = False) -> _Plans:
+    """`rounded`: to whole minutes, which are then read from rollups wherever these are built."""
+    before = _before(time_range)
+    now_plan, before_plan = (
+        make_plan(database, each, ANSWERING_LEVELS, finer=FINER_LEVELS, rounded=rounded, buckets=buckets)
+        for each in (time_range, before)
+    )
+    return _Plans(now_plan, before_plan, time_range, before)
+
+
+def _are_many(database: Database, plans: _Plans) -> bool:
+    return bool(plans.gaps) and are_many(database, plans.gaps)
+
+
+def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) -> _Plans | None:
+    """What to read where rows are too many; the gaps of these plans are read from `recent_operations`. None if it does
+    not have all of these, or has rows that a job has replaced."""
+    minutes = in_minutes(time_range)
+    whole = [minutes]
+    if minutes.end_unix_nano - minutes.start_unix_nano > _IN_HOURS_NS:
+        whole.insert(0, TimeRange(minutes.start_unix_nano // HOUR_NS * HOUR_NS, minutes.end_unix_nano))
+    for each in whole:
+        plans = _plan(database, each, buckets, rounded=True)
+        if not plans.gaps or (are_kept(plans.gaps) and not were_replaced(database, plans.gaps)):
+            return plans
+    return None
+
+
+def _of_recent(profile_type: str, of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:
+    """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
+    parts = []
+    for plan, at in ((plans.now, "1"), (plans.before, "0")):
+        for each in (OF_REQUESTS, profile_type) if plan.samples else ():
+            minutes = recent_conditions(plan.samples, [each], conditions.parameters, lengths=(60, 10))
+            add_matchers(minutes, of_service)
+            of = operation_sums.of_recent if each == OF_REQUESTS else operation_sums.of_recent_samples
+            parts.append(_needed(of(at, minutes.where), at))
+    return parts
+
+
+def _needed(rows: str, at: str) -> str:
+    """A SELECT of sums with what is asked for: of the period before, there are no percentiles."""
+    return rows if at == "1" else operation_sums.without_sketches(rows)
+
+
+def _of_rows(
+    database: Database,
+    selection: Selection,
+    of_service: list[Matcher],
+    plans: _Plans,
+    conditions: Conditions,
+) -> list[str]:
+    """Returns SELECTs of what plans do not read from rollups; parameters are added. Raises ApiError."""
+    gaps, parameters = plans.gaps, conditions.parameters
+    start = conditions.bind(selection.time_range.start_unix_nano // 10**6, "Int64")
+    from_start = f">= fromUnixTimestamp64Milli({start}, 'UTC')"
+    of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
+    samples = of_any.of_any_request(gaps, parameters)
+    spans = select_span_operations(samples, gaps, of_service)
+    began = request_conditions(parameters, of_service, gaps).where
+    intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
+    if plans.now.samples:
+        ended = until_ended(database, [], plans.now.samples)
+        intervals = request_intervals(parameters, began if of_service else "", ended).where
+    requests = operation_sums.requests_from(began, intervals)
+    return [
+        operation_sums.of_samples(f"time {from_start}", spans, samples.where),
+        operation_sums.of_intervals(f"start_time {from_start}", began),
+        operation_sums.of_requests(f"start_time {from_start}", requests),
+    ]
+
+
+def _joined(ranges: Sequence[TimeRange]) -> list[TimeRange]:
+    """Joins ranges that follow each other without a gap. They are in order."""
+    joined: list[TimeRange] = []
+    for each in ranges:
+        if joined and joined[-1].end_unix_nano == each.start_unix_nano:
+            each = TimeRange(joined.pop().start_unix_nano, each.end_unix_nano)
+        joined.append(each)
+    return joined
+
+
+def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
+    """Returns the matchers of the operation and of the service. Raises ApiError for others."""
+    of_operation, others = split_matchers(matchers)
+    if any(matcher.label != "service" for matcher in others):
+        raise bad_request(
+            "bad_selector",
+            "operations are selected by service and operation only",
+            'for example {service="shop"}; for other labels: /api/v1/timeline?sum_by=service,operation',
+        )
+    return of_operation, others
+
+
+def without_other_labels(matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], list[str]]:
+    """Returns the matchers that operations are selected by, and the labels of the others."""
+    of_operation, others = split_matchers(matchers)
+    kept = tuple(matcher for matcher in matchers if matcher in of_operation or matcher.label == "service")
+    return kept, sorted({matcher.label for matcher in others} - {"service"})
+
+
+def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], ranges: Sequence[TimeRange]) -> Conditions:
+    """Conditions on `activity` and `entry_spans`, which begin in these time ranges."""
+    added = Conditions(parameters=parameters)
+    add_times(added, ranges, "start_time")
+    add_matchers(added, [matcher for matcher in matchers if matcher.label != OPERATION])
+    for matcher in matchers:
+        if matcher.label == OPERATION:
+            add_value_matcher(added, "operation", matcher)
+    return added
+
+
+def request_intervals(parameters: dict[str, Any], requests: str, ended: Sequence[TimeRange]) -> Conditions:
+    """Conditions on `activity` for the intervals of requests, of all services: their names for one request may differ.
+
+    `requests`: WHERE ... of rows of `entry_spans`; '': of all. `ended`: the time ranges until they have ended.
+    """
+    intervals = request_conditions(parameters, [], ended)
+    if requests:
+        intervals.add(f"trace_id IN (SELECT trace_id FROM entry_spans {requests})")
+    return intervals
+
+
+def until_ended(database: Database, matchers: list[Matcher], ranges: Sequence[TimeRange]) -> list[TimeRange]:
+    """Extends time ranges to when the requests that begin in them have ended. Raises ApiError."""
+    began = request_conditions({}, matchers, ranges)
+    answer = database.table(f"SELECT max(duration_ns) AS longest FROM entry_spans {began.where}", began.parameters)
+    longest = max(min(answer["longest"][0].as_py(), _LONGEST_NS), _AFTER_NS)
+    return [TimeRange(each.start_unix_nano, each.end_unix_nano + longest) for each in ranges]
+
+
+def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:
+    services, operations = texts(answer["of"]), texts(answer["op"])
+    sampled = sampled_rows(answer.rename_columns({"sampled_cpu_ns": "sampled_cpu"}))
+    periods: dict[str, float] = {}
+    for service, each in zip(services, sampled, strict=True):
+        periods[service] = max(periods.get(service, 0.0), each.longest_period)
+    columns = answer.drop(["of", "op", "squares", "longest_period"]).to_pylist()
+    rows = []
+    for row, service, operation, each in zip(columns, services, operations, sampled, strict=True):
+        row |= each.as_json(periods[service], profile_type)
+        for what in ("cpu", "duration"):
+            quantiles = row.pop(f"{what}_quantiles")
+            values = (row[f"mean_{what}_ns"], *quantiles)
+            for name, value in zip(("mean", *_PERCENTILES), values, strict=True):
+                row[f"{name}_{what}_ns"] = round(value) if row["requests"] and math.isfinite(value) else None
+        rows.append({"service": service, "operation": operation} | row)
+    return rows
