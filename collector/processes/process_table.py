@@ -22,7 +22,7 @@ MAX_RANGES = 48_000
 MAX_EARLIER = 32_768
 """Ranges of all processes that others took the place of."""
 
-MAPPED_PER_S, MAPPED_AT_ONCE = 200, 1000
+MAPPED_PER_S, MAPPED_AT_ONCE = 100, 1000
 """Mappings of processes that listeners have heard of. Each may be a file to open, which takes 0.2 ms."""
 
 _MAX_ANCESTORS = 50  # whose records are decoded for one process
