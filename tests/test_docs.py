@@ -73,5 +73,14 @@ def test_commands_in_the_docs_work(command: Command, shop: RunInfo, tmp_path: Pa
     assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
+@pytest.mark.pipeline
+def test_the_consumer_of_the_topics_prints_functions(shop: RunInfo) -> None:
+    page = (ROOT / "docs/topics.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-c", code.replace("+ 30", "+ 10"), shop.kafka]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert re.search(r"^ +\d+\.\d\d s  [a-z_]{3,}", done.stdout, re.MULTILINE), done.stdout
+
+
 def test_there_are_commands_to_run() -> None:
     assert commands()
