@@ -24,6 +24,7 @@ from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_ITEM = re.compile(r"^ *(?:-|\d+\.) (?:\*\*[^*]+\*\* ?)?(.*(?:\n {2,}(?!- |\d+\. )\S.*)*)", re.MULTILINE)
 _BLOCK = re.compile(r"^ *```console run\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
 
@@ -84,3 +85,15 @@ def test_the_consumer_of_the_topics_prints_functions(shop: RunInfo) -> None:
 
 def test_there_are_commands_to_run() -> None:
     assert commands()
+
+
+def test_pages_are_quick_to_read() -> None:
+    """The README and lines are short (rows of tables cannot be broken), and a list item has one to three sentences."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 75
+    for page in set(PAGES) - {ROOT / "docs/settings.md"}:  # generated
+        text = page.read_text(encoding="utf-8")
+        assert not [line for line in text.splitlines() if len(line) > 124 and not line.startswith("|")], page
+        blocks = r"^ *```.*?^ *```$"
+        prose = re.sub(r"`[^`]*`", "Code", re.sub(blocks, "", text, flags=re.MULTILINE | re.DOTALL))
+        for item in _ITEM.findall(prose):
+            assert len(re.findall(r"[.!?][)*]*(?=\s+[A-Z`*\[(]|\s*$)", item)) <= 3, f"{page.name}: {item}"
