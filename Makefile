@@ -19,7 +19,7 @@ REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_cod
   tests/collector/unwind/test_programs.py tests/collector/unwind/cfi/test_go_stacks.py \
   tests/collector/unwind/test_return_probes.py tests/collector/processes/test_reused_ids.py \
   tests/collector/processes/test_same_identity.py tests/collector/processes/test_shared_pages.py \
-  tests/collector/processes/test_range_limit.py tests/collector/processes/test_copied_text.py \
+  tests/collector/batches/test_turns.py tests/collector/processes/test_range_limit.py tests/collector/processes/test_copied_text.py \
   tests/collector/symbols/test_many_symbols.py tests/collector/python/test_frames.py
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
@@ -123,8 +123,9 @@ containers: setup-test ## install Docker if there is none, and test in real cont
 attacks: setup-test ## attack a collector as an unprivileged user, while a victim is profiled (root; minutes, alone)
 	$(BIN)/pytest -s -q -m soak tests/pipeline/test_attacks.py
 
-reports: setup-test ## profile programs of which public reports say that profilers show false frames, or none (root; minutes)
-	$(BIN)/pytest -n 2 -v -m "not soak" $(REPORTS)
+reports: setup-test ## profile programs of kinds of which public reports say that profilers show them falsely, and print expected and seen shares (root)
+	@log=$$(mktemp); $(BIN)/pytest -n 2 -q -rP -m "not soak" $(REPORTS) >$$log 2>&1; result=$$?; \
+	  [ $$result = 0 ] && grep -E '^share: |passed' $$log || cat $$log; rm $$log; exit $$result
 
 soak: ## run chaos with 100 events, fuzz at full size, the tests that CI leaves out, and property tests with 1,000 examples: over an hour
 	$(MAKE) chaos EVENTS=100

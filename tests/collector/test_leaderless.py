@@ -22,6 +22,7 @@ from collector.processes.mappings import Mappings
 from collector.processes.mounts import mounts
 from collector.processes.process import exists, in_own_user_namespace, read_process, thread_of
 from tests.collector.watching import watching
+from tests.shares import compare_share
 from tests.waiting import wait_until
 
 LIBRARY = """#include <stdint.h>
@@ -112,4 +113,5 @@ def test_its_stacks_are_walked_to_their_ends(running: Leaderless) -> None:
             return ends.total() > 30 and ends[""] > 0.9 * ends.total()
 
         wait_until(is_known, lambda: ends, 60.0)
+        compare_share("whole stacks of a process without its first thread", 1, ends[""] / ends.total(), 0.1)
         assert min(modules[str(running.program)], modules[str(running.library)]) > 0.9 * ends.total()

@@ -17,10 +17,12 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
 from tests.collector.test_agent import PROGRAMS, batches, collecting
 from tests.pipeline.reading import follow
+from tests.shares import compare_share
 
 pytestmark = pytest.mark.ebpf
 SOURCE = PROGRAMS / "turns.c"
 RUN_S, WINDOW_S, READ_S = 12, 3, 5
+WITHIN = 0.06
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_libraries_that_take_turns_at_one_address_have_their_own_samples(
     found = seen(in_process_broker, reader, tmp_path, program, "libraries", "60", *libraries)
     named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
     assert named.total() > 0.9 * found.total()
-    assert 0.19 < share(named, 0) < 0.31
+    compare_share("libraries in turns at one address: the first", 0.25, share(named, 0), WITHIN)
 
 
 def test_programs_that_execute_each_other_have_their_own_samples_and_labels(
@@ -96,7 +98,7 @@ def test_programs_that_execute_each_other_have_their_own_samples_and_labels(
 ) -> None:
     first, second = build(tmp_path, "-no-pie", "-fno-pie")
     found = seen(in_process_broker, reader, tmp_path, first, "programs", "200", first, second)
-    check_all(found)
+    check_all("programs that execute each other", found)
 
 
 def test_processes_that_get_the_same_id_have_their_own_samples_and_labels(
@@ -106,13 +108,13 @@ def test_processes_that_get_the_same_id_have_their_own_samples_and_labels(
     with subprocess.Popen("true") as process:
         pass
     command = first, "processes", "200", first, second, str(process.pid)
-    check_all(seen(in_process_broker, reader, tmp_path, *command, pid=process.pid))
+    check_all("processes of one ID", seen(in_process_broker, reader, tmp_path, *command, pid=process.pid))
 
 
-def check_all(found: Counter[tuple[str, str, str]]) -> None:
+def check_all(what: str, found: Counter[tuple[str, str, str]]) -> None:
     """Files, services and thread names."""
     named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
-    assert 0.19 < share(named, 0) < 0.31
-    for field in (1, 2):
-        assert 0.19 < share(found, field) < 0.31
+    compare_share(f"{what}: functions of the first", 0.25, share(named, 0), WITHIN)
+    for field, kind in (1, "service"), (2, "thread name"):
+        compare_share(f"{what}: {kind} of the first", 0.25, share(found, field), WITHIN)
         assert sum(count for fields, count in named.items() if fields[0] != fields[field]) < 0.04 * named.total()

@@ -18,6 +18,7 @@ from collector.kernel import Kernel
 from collector.processes.mapped_files import TRUNCATED
 from tests.collector.unwind.programs import Program, build
 from tests.collector.watching import watching
+from tests.shares import compare_share
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
@@ -69,6 +70,7 @@ def test_stacks_of_every_program_are_what_it_calls_up_to_the_outermost_frame(see
         # Enough for the shares below: a virtual CPU that is away for 40 ms takes no samples.
         assert total > FREQUENCY_HZ * RUN_CPU_S * 0.6, f"{name}: only {total} samples"
         shares[name] = 1 - sum(wrong.values()) / total
+        compare_share(f"whole stacks of {name}", 1, shares[name], 1)
         if shares[name] < 0.99:
             print(name, f"{shares[name]:.2%}", *wrong.most_common(3), sep="\n  ")
     assert min(shares.values()) >= 0.985, shares  # a sample or two of a few hundred may be in between

@@ -15,6 +15,7 @@ from tests.collector.unwind.programs import HERE, Program
 from tests.collector.unwind.test_programs import FREQUENCY_HZ, run
 from tests.collector.watching import watching
 from tests.go import needs_go
+from tests.shares import compare_share
 
 pytestmark = [needs_go, pytest.mark.ebpf]
 
@@ -109,6 +110,7 @@ def assert_whole(programs: list[Program]) -> None:
             kinds = KINDS[seen.program.name.removesuffix("-stripped")]
             counts = {kind: sum(n for s, n in stacks.items() if has(s, names)) for kind, names in kinds.items()}
             print(seen.program.name, stacks.total(), counts, *cut.most_common(5), sep="\n  ")
+            compare_share(f"whole stacks of {seen.program.name}", 1, 1 - cut.total() / stacks.total(), 1)
             if cut.total() > 0.015 * stacks.total() or min(counts.values()) == 0:
                 wrong[seen.program.name] = cut
     assert not wrong
