@@ -20,7 +20,7 @@ import numpy as np
 
 from collector.activity.activity_socket import ActivityReceiver
 from icestream import tracing
-from streams.operators.attach import Intervals, covering, in_order
+from streams.operators.attach import ThreadIntervals, covering, in_order
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPANS = 20_000
@@ -84,12 +84,12 @@ def _spans() -> None:
             pass
 
 
-def _intervals() -> Intervals:
+def _intervals() -> ThreadIntervals:
     """Sorts them as a worker does; each covers the first half of a millisecond."""
     start = np.tile(np.arange(0, WINDOW_NS, REQUEST_NS), THREADS)
     thread = np.repeat(np.arange(THREADS, dtype=np.uint64), WINDOW_NS // REQUEST_NS)
     contexts, operation = np.ones((len(start), 24), np.uint8), np.full(len(start), "GET /", object)
-    return in_order(Intervals(thread, start, start + REQUEST_NS // 2, contexts, operation))
+    return in_order(ThreadIntervals(thread, start, start + REQUEST_NS // 2, contexts, operation))
 
 
 if __name__ == "__main__":

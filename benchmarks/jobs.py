@@ -19,7 +19,7 @@ from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, RAW
 from jobs.backfill import backfill
 from jobs.job import Job
-from jobs.recompute.recompute import Counts, Recomputer, Unit
+from jobs.recompute.recompute import RecomputeCounts, Recomputer, Unit
 from jobs.recompute.slices import Work
 from jobs.recompute.sources import ArchiveSource
 from sinks.archive.archive import Archived, ArchiveSink
@@ -53,7 +53,7 @@ def measure(hosts: int, windows: int) -> dict[str, float | dict[str, str]]:
         started = time.process_time()
         recomputer = Recomputer(source, Operators(), "")
         for partition in range(PARTITIONS):
-            for _ in recomputer.portions(Unit(job.time_range, partition), Counts()):
+            for _ in recomputer.portions(Unit(job.time_range, partition), RecomputeCounts()):
                 pass
         recompute_s = time.process_time() - started
         clients = Clients(f"chdb://{folder}/db")

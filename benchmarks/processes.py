@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.watch import BUDGET, Watcher
 
 RATES = (20, 100, 500)
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 def measure(seconds: float, rate: int, budget: float) -> dict[str, float]:
     """Figures of one run."""
     files = FileCache()
-    mappings = Mappings(files)
+    mappings = ProcessMappings(files)
     watcher = Watcher(mappings, budget)
     mappings.scan()
     watcher.start()

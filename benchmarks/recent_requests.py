@@ -68,7 +68,7 @@ FROM
     FROM numbers({SERVICES * OPERATIONS}) ARRAY JOIN ['', '{DEFAULT_PROFILE_TYPE}'] AS kind
 ) AS operations
 ANY LEFT JOIN sketches USING (of)"""
-# Of each request: IDs, start, CPU, duration and source.
+# The columns of a request: IDs, start, CPU, duration and source.
 _REQUESTS = f"""
 SELECT number, toFixedString(MD5(toString(number)), 16) AS trace,
     toFixedString(substring(MD5(concat('entry', toString(number))), 1, 8), 8) AS entry,
@@ -125,7 +125,7 @@ def keep_no_rows(client: Client) -> None:
 
 
 def make_rollups(client: Client, until_s: int) -> None:
-    """Of the hours before."""
+    """Makes the rollups of the hours before `until_s`."""
     client.command(
         f"CREATE TABLE sketches ENGINE = Memory AS SELECT number % {_SKETCHES} AS of,"
         f" quantilesDDState({QUANTILES})(5e6 * exp(randNormal(0, 1, number))) AS cpu,"

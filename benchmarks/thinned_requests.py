@@ -33,7 +33,7 @@ def _span(which: str) -> str:
     return f"toFixedString(substring(MD5(concat('{which}', toString(number))), 1, 8), 8)"
 
 
-# Of each request: IDs, start, CPU (its median is 5 ms), duration and source.
+# The columns of a request: IDs, start, CPU (its median is 5 ms), duration and source.
 _REQUESTS = f"""
 SELECT number, toFixedString(MD5(toString(number)), 16) AS trace, {_span("entry")} AS entry, {_span("inner")} AS inner,
     concat('service-', toString(number % {SERVICES})) AS of, concat('host-', toString(number % 200)) AS host,

@@ -145,7 +145,7 @@ static __always_inline void read_span_name(struct walk *w)
 	w->context.span_name = hash ^ hash >> 47;
 }
 
-/* Reads what labels say into the walk's context, which is zeros before. Of two labels that say the same, the first counts.
+/* Reads what labels say into the walk's context, which is zeros before. If two labels say the same, the first counts.
  * Whatever is not as expected counts as not there. The values are in the walk: of those on the program's stack, the
  * verifier would follow every combination. */
 static __always_inline void read_labels(struct walk *w, enum layout layout)

@@ -18,7 +18,7 @@ from collector.batches.windows import Windows
 from collector.bpf.off_cpu import Waits
 from collector.bpf.program import ROW_PAGE_BITS
 from collector.bpf.sampler import Sampler
-from collector.delivery.publisher import Publisher
+from collector.delivery.publisher import SpoolPublisher
 from collector.delivery.spool import Spool
 from collector.delivery.window_buffer import WindowBuffer
 from collector.generated_code import GeneratedCode
@@ -52,7 +52,7 @@ class Agent:
         loaded = load(settings)
         drop_start_pages()  # 7 of 86 MB that are resident
         _drop_capabilities()
-        self._publisher = Publisher(settings, self._spool)
+        self._publisher = SpoolPublisher(settings, self._spool)
         files = FileCache()
         symbol_files = SymbolFiles(files.hold)
         files.add_listener(symbol_files)

@@ -58,7 +58,7 @@ class GeneratedCode:
         if not records.kernel_code and not records.lost:
             return
         with self._lock:
-            if records.lost:  # other code may be there, who knows since when
+            if records.lost:  # other code may be there, since an unknown time
                 self._before |= self._there
                 self._lost_monotonic_ns = records.lost_monotonic_ns
                 for code in self._before.values():

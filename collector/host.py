@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from collector import metrics
 from collector.bpf.program import ProfileProgram
-from collector.bpf.requests import Request, RequestKind, take
+from collector.bpf.requests import KernelRequest, RequestKind, take
 from collector.generated_code import GeneratedCode
 from collector.guest.priority import run_at_once
 from collector.guest.stalls import Working
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import MappedRange, Mappings
+from collector.processes.mappings import MappedRange, ProcessMappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
 from collector.python.code_queue import CodeQueue
@@ -41,7 +41,7 @@ class Host:
         self.python = PythonProcesses(files.open, program.set_python_layout, files.patiently)
         self._unwinding = Unwinding(program, tables, files.open, files.patiently) if program.unwinds else None
         walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
-        self.mappings = Mappings(files, [*walking, *listeners])
+        self.mappings = ProcessMappings(files, [*walking, *listeners])
         self.generated = generated or GeneratedCode()
         self._watcher = Watcher(self.mappings, generated=self.generated)
         self._watcher.add(program.requests_fd, self._answer)
@@ -94,7 +94,7 @@ class Host:
             except Exception:
                 log.exception("code objects of process %d could not be read", wanted[0])
 
-    def _answer_one(self, request: Request) -> None:
+    def _answer_one(self, request: KernelRequest) -> None:
         match request.kind:
             case RequestKind.PROCESS:
                 if self._unwinding is None or self._unwinding.lacks(request.pid, request.time_monotonic_ns):

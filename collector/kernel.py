@@ -12,7 +12,7 @@ from collector.generated_code import GeneratedCode
 from collector.kernel_code import kernel_build_id, modules, stext, text_bytes
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_history import Located
-from collector.processes.perfmap import Name
+from collector.processes.perfmap import JitName
 from icestream.columns import address_ranges
 from icestream.v1.common_pb2 import Mapping
 
@@ -52,7 +52,7 @@ class Kernel:
         row = address_ranges.find(self._starts, self._ends, addresses)
         located = Located(
             row + 1, np.where(row >= 0, addresses - self._starts[row], np.uint64(0)), np.full(len(row), -1),
-            [ELSEWHERE, *self._files, GENERATED], [Name(name, "") for name in names],
+            [ELSEWHERE, *self._files, GENERATED], [JitName(name, "") for name in names],
         )  # fmt: skip
         located.name[outside] = np.where(row[outside] < 0, named, -1)
         located.file[located.name >= 0] = len(located.files) - 1

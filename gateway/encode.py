@@ -25,7 +25,7 @@ MAX_IDENTIFIED = 1_000_000
 """Stacks of a profile with at most this many frames get IDs here: each frame takes 100 bytes of memory meanwhile.
 Streams compute the IDs of others, a message at a time."""
 MAX_BYTES = 64_000_000
-"""Of the messages of a profile, which has its stacks once for each profile type."""
+"""The most bytes of the messages of a profile, which has its stacks once for each profile type."""
 _NO_ACTIVITY_NS = HOUR_NS
 
 

@@ -11,7 +11,7 @@ from grpc_health.v1.health_pb2_grpc import HealthServicer
 _WATCH_S = 5.0
 
 
-class Health(HealthServicer):  # type: ignore[misc]  # comes without types
+class GrpcHealth(HealthServicer):  # type: ignore[misc]  # comes without types
     """All services can do their work, or none can."""
 
     def __init__(self, services: Collection[str], not_ready: Callable[[], str | None]) -> None:

@@ -13,10 +13,10 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from gateway import metrics
 from gateway.errors import Refused, unavailable
-from gateway.grpc_health import Health
+from gateway.grpc_health import GrpcHealth
 from gateway.intake import Intake
 from gateway.otlp_intake import take_profiles, take_spans
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.readers.otlp_revision import HEADER, check_revision
 from gateway.settings import GatewaySettings
 from gateway.tls import Tls
@@ -47,7 +47,9 @@ Take = Callable[[bytes], Awaitable[Message]]
 class GrpcServer:
     """Serves from its construction on, until `close`."""
 
-    def __init__(self, settings: GatewaySettings, publisher: Publisher, intake: Intake, tls: Tls | None = None) -> None:
+    def __init__(
+        self, settings: GatewaySettings, publisher: BatchPublisher, intake: Intake, tls: Tls | None = None
+    ) -> None:
         """Raises ServerError if it cannot listen."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="grpc", daemon=True)
@@ -76,14 +78,14 @@ class GrpcServer:
 
 
 async def _start(
-    settings: GatewaySettings, publisher: Publisher, intake: Intake, tls: Tls | None
-) -> tuple[grpc.aio.Server, Health, "_Calls", int]:
+    settings: GatewaySettings, publisher: BatchPublisher, intake: Intake, tls: Tls | None
+) -> tuple[grpc.aio.Server, GrpcHealth, "_Calls", int]:
     options = [
         ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
         ("grpc.server_handshake_timeout_ms", int(HEAD_S * 1000)),
         ("grpc.max_allowed_incoming_connections", raise_limit(DESCRIPTORS) // 4),  # HTTP takes at most half
-        # Of a connection. Those beyond `gateway_max_requests` are refused at once; what is still beyond waits.
+        # Calls of a connection. Those beyond `gateway_max_requests` are refused at once; what is still beyond waits.
         ("grpc.max_concurrent_streams", 4 * settings.gateway_max_requests + 16),
     ]
     server = grpc.aio.server(options=options)
@@ -91,7 +93,7 @@ async def _start(
     profiles, spans = _takes(settings, intake)
     handlers = [calls.handler(PROFILES, profiles, _check_profiles), calls.handler(TRACES, spans)]
     server.add_generic_rpc_handlers(handlers)
-    health = Health((PROFILES, TRACES), publisher.ready)
+    health = GrpcHealth((PROFILES, TRACES), publisher.ready)
     add_HealthServicer_to_server(health, server)
     listen = settings.gateway_grpc_listen
     port = server.add_secure_port(listen, tls.grpc_credentials()) if tls else server.add_insecure_port(listen)

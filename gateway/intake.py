@@ -11,7 +11,7 @@ from gateway import metrics
 from gateway.encode import Encoded, encode
 from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.readers.otlp_spans import read_spans
 from gateway.reading_memory import ReadingMemory
 from gateway.reading_threads import in_reading_thread
@@ -26,7 +26,7 @@ from icestream.topics import ACTIVITY
 class Intake:
     """Takes profiles of one gateway. For any thread: one knows all operations of its spans."""
 
-    def __init__(self, settings: IntakeSettings, publisher: Publisher) -> None:
+    def __init__(self, settings: IntakeSettings, publisher: BatchPublisher) -> None:
         self.memory = ReadingMemory(settings.reading_bytes)
         self._limits = TimeLimits.of(settings)
         self._publisher = publisher

@@ -30,7 +30,7 @@ def label_name(name: str) -> str:
 
 def to_labels(pairs: Iterable[tuple[str, str]], dropped: Counter[str] | None = None) -> Labels:
     """Returns the labels of a series, without those that have no name, no value, or a name that begins with two
-    underscores. Of two labels with one name the later one counts. If there are too many, those of docs/labels.md are
+    underscores. If two labels have one name, the later one counts. If there are too many, those of docs/labels.md are
     kept, and then those whose names come first in the alphabet. Counts in `dropped` what is beyond the limits."""
     found = {}
     counts = Counter[str]() if dropped is None else dropped

@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 
 _MESSAGES = 100
 _BYTES = 4_000_000
-"""Of the messages that are taken before the next commit: one may have 64 MiB, so a hundred would take 6 GB."""
+"""The messages that are taken before the next commit have so many bytes: one may have 64 MiB, so a hundred would take
+6 GB."""
 _WAIT_S = 0.5
 _AGAIN_S = 1.0
 _LATER = 503
@@ -77,7 +78,7 @@ class OtlpTopic:
         self._take_message = take
         self._consumer = clients.consumer(settings, group, log_level=2)  # it rests while a message is taken
         self._ends: dict[tuple[str, int], int] = {}
-        """Of the messages of each partition that are taken and not committed yet."""
+        """Where the messages of each partition end that are taken and not committed yet."""
         self._consumer.subscribe([topic], on_revoke=lambda *_: self._ends.clear())
         self._producer = clients.producer(settings, **clients.MAY_REPEAT)  # of dead letters
         self._rate = dead_letters.Rate(_LETTERS_A_MINUTE)

@@ -31,7 +31,7 @@ _UNREAD_BYTES = 1_000_000
 """Bytes that the gateway may have unread in the in-process broker: this machine's collector needs a share as well."""
 
 
-class Publisher:
+class BatchPublisher:
     """Publishes on any thread, and polls for acknowledgements on its own, until `close`."""
 
     def __init__(self, settings: IntakeSettings) -> None:

@@ -19,7 +19,7 @@ six to eight million."""
 ELEMENT_BYTES = 170
 """Measured: 50 for an attribute, 170 for a span."""
 PROFILE_ELEMENT_BYTES = 120
-"""Of OTLP profiles. Measured: 40 for a sample, a location or a resource, 112 for a profile."""
+"""An element of OTLP profiles. Measured: 40 for a sample, a location or a resource, 112 for a profile."""
 _BYTES_OF_BYTE = 5
 """Measured: 2 for text, up to 9 for packed numbers."""
 _SHORT = 24

@@ -34,7 +34,7 @@ class SentProfile:
 
 
 MAX_PROFILES = 10_000
-"""Of a request: each takes up to a millisecond, and 5 kB, even if it is empty."""
+"""The most profiles of a request: each takes up to a millisecond, and 5 kB, even if it is empty."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from icestream.messages import identify
-from icestream.messages.raw import Frames
+from icestream.messages.raw import StackFrames
 from icestream.messages.raw_encoder import SentLines, Stacks, to_mapping
 
 _NO_ROWS = np.empty(0, np.int64)
@@ -16,7 +16,7 @@ def stack_ids(stacks: Stacks) -> np.ndarray:
     )
     names = len(stacks.names)
     return identify.stack_ids(
-        Frames(
+        StackFrames(
             strings=[
                 *(name.function for name in stacks.names),
                 *(name.file for name in stacks.names),

@@ -22,7 +22,8 @@ def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def begin(a: np.ndarray) -> np.ndarray:
-    """Returns the part of combine(a, b) that does not depend on b: who combines a number often computes it once."""
+    """Returns the part of combine(a, b) that does not depend on b: a caller that combines a number often computes it
+    once."""
     return _fmix64(np.asarray(a, np.uint64) + _GOLDEN)
 
 

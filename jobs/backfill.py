@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from jobs.job import JobError, Outcome
 from jobs.lake import lake
 from jobs.lake.lake import StoredBatch
-from jobs.recompute.recompute import Counts
+from jobs.recompute.recompute import RecomputeCounts
 from jobs.recompute.slices import Work, work_through
 from jobs.staging.staging import Staging
 from jobs.stored.batches import batches_of, describe, describe_stored, host_minutes, missing_batches, outside
@@ -27,7 +27,7 @@ _NAMED = 100
 class BackfillReport:
     """What a backfill did."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: RecomputeCounts = field(default_factory=RecomputeCounts)
     missing: int = 0
     resumed: bool = False
 

@@ -4,7 +4,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 
 SETTLED_NS = 120 * 10**9
 """A range must have ended this long ago: the live pipeline still writes later ones."""
@@ -41,8 +41,8 @@ class Job:
     restart: bool = False  # forget what an earlier run of this name has done
 
     @property
-    def time_range(self) -> TimeRange:
-        return TimeRange(self.start_unix_nano, self.end_unix_nano).whole_milliseconds()
+    def time_range(self) -> JobTimeRange:
+        return JobTimeRange(self.start_unix_nano, self.end_unix_nano).whole_milliseconds()
 
     @property
     def full_name(self) -> str:

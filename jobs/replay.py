@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from jobs.job import Outcome
 from jobs.lake import lake
 from jobs.lake.rows import JobLake
-from jobs.recompute.recompute import Counts
+from jobs.recompute.recompute import RecomputeCounts
 from jobs.recompute.slices import Work, work_through
 from jobs.staging.staging import Staging
 from jobs.stored.batches import host_minutes, missing_batches, outside
@@ -30,7 +30,7 @@ _TABLES = {"samples": ("trace_samples", "samples"), "activity": ("activity",)}
 class ReplayReport:
     """What a replay compared and restored."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: RecomputeCounts = field(default_factory=RecomputeCounts)
     clickhouse: Restored = field(default_factory=Restored)
     lake: Restored | None = None
     missing: int = 0

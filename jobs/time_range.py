@@ -12,22 +12,22 @@ _MS_NS = 10**6
 
 
 @dataclass(frozen=True)
-class TimeRange:
+class JobTimeRange:
     """A half-open time range: `start_unix_nano` is in it, `end_unix_nano` is not."""
 
     start_unix_nano: int
     end_unix_nano: int
 
-    def whole_milliseconds(self) -> "TimeRange":
+    def whole_milliseconds(self) -> "JobTimeRange":
         """Returns the range with both ends rounded down to a millisecond, the precision of `samples`."""
-        return TimeRange(self.start_unix_nano // _MS_NS * _MS_NS, self.end_unix_nano // _MS_NS * _MS_NS)
+        return JobTimeRange(self.start_unix_nano // _MS_NS * _MS_NS, self.end_unix_nano // _MS_NS * _MS_NS)
 
-    def slices(self) -> Iterator["TimeRange"]:
+    def slices(self) -> Iterator["JobTimeRange"]:
         """Yields the range in slices that are cut at round ten minutes."""
         start = self.start_unix_nano
         while start < self.end_unix_nano:
             end = min((start // SLICE_NS + 1) * SLICE_NS, self.end_unix_nano)
-            yield TimeRange(start, end)
+            yield JobTimeRange(start, end)
             start = end
 
     def days(self) -> list[date]:
@@ -54,5 +54,6 @@ END_SQL = "fromUnixTimestamp64Milli({end_unix_milli:Int64})"
 
 
 def within(column: str) -> str:
-    """Returns the SQL condition that a DateTime64 column lies in a range; its arguments are `TimeRange.parameters`."""
+    """Returns the SQL condition that a DateTime64 column lies in a range; its arguments are
+    `JobTimeRange.parameters`."""
     return f"({column} >= {START_SQL} AND {column} < {END_SQL})"

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from icestream.clickhouse.client import Clients
 from icestream.messages.checks import MAX_LINES
-from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.stack_encoder import LocationColumns, LocationNames, NodeColumns, encode_stacks
 from icestream.messages.symbols import decode_symbol_file
 from icestream.symbols.symcache import Symbols, SymCacheError, SymCaches
 from icestream.topics import RESOLVE_GROUP, STACKS, SYMBOLS
@@ -168,8 +168,8 @@ def stack_batches(build_id: str, named: Sequence[tuple[Location, LocationNames]]
         source=None,
         published_unix_nano=0,
         seen_unix_nano=max((location.last_seen_unix_s for location in locations), default=0) * 10**9,
-        nodes=Nodes(),
-        locations=Locations(
+        nodes=NodeColumns(),
+        locations=LocationColumns(
             id=np.array([location.id for location in locations], np.uint64),
             address=np.array([location.address for location in locations], np.uint64),
             mapping=np.array(rows, np.uint32),

@@ -19,7 +19,7 @@ from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
 from streams.logs.logs import Logs
 from streams.logs.stacks_retention import read_retention
-from streams.operators.retained import Limits
+from streams.operators.retained import RetainedLimits
 from streams.operators.symbolize import Symbolizer
 from streams.partition.outbox import Outboxes
 from streams.partition.process import Operators, Processor
@@ -54,7 +54,7 @@ class Worker:
         self._late_names = LateNames(symcaches)
         processor = Processor(
             Operators(symbolize=Symbolizer(symcaches, self._requester.want, self._late_names.wait).names),
-            Limits(bytes=settings.attach_memory_mb * 10**6),
+            RetainedLimits(bytes=settings.attach_memory_mb * 10**6),
             read_retention(settings),
         )
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])

@@ -1,5 +1,6 @@
-"""Ports for servers that are started later, or never: none that the kernel gives to others. Who asks again and again
-whether a server is up might get his own connection to such a port, and then the server cannot listen."""
+"""Ports for servers that are started later, or never: none that the kernel gives to others. A test that asks
+again and again whether a server is up might get its own connection to such a port, and then the server cannot listen.
+"""
 
 import itertools
 import os

@@ -10,7 +10,7 @@ import orjson
 from starlette.responses import Response, StreamingResponse
 
 from api.errors import ApiError, bad_request
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.http.formats import Format
 from api.http.tree_parameters import TreeShape
 from api.http.view_parameters import View
@@ -51,7 +51,7 @@ def check_format(output_format: Format | None, view: View, shape: TreeShape, is_
 
 
 def graph_response(
-    state: AppState,
+    state: ApiState,
     values: StackValues,
     head: ProfileHead,
     output_format: Format,
@@ -116,7 +116,7 @@ def json_response(body: Any) -> Response:
 
 
 def _address_response(
-    state: AppState, values: StackValues, head: ProfileHead, output_format: Format
+    state: ApiState, values: StackValues, head: ProfileHead, output_format: Format
 ) -> StreamingResponse:
     """The formats that are made from addresses. Raises ApiError."""
     stacks = state.stacks.addresses_of(values.stack_ids)

@@ -10,7 +10,7 @@ from starlette.staticfiles import StaticFiles
 
 from api import metrics
 from api.errors import bad_request
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.http.error_handlers import add_error_handlers, error_response
 from api.http.error_model import error_responses
 from api.http.known_parameters import known_parameters
@@ -86,7 +86,7 @@ def create_app(
     database = Database(clients, settings)
     stack_cache = StackCache(database, settings.api_cached_nodes)
     series = KnownSeries(database)
-    app.state.shared = AppState(settings, database, stack_cache, series, also_ready, ("api", *other_parts))
+    app.state.shared = ApiState(settings, database, stack_cache, series, also_ready, ("api", *other_parts))
     add_error_handlers(app)
     for routes in _QUERIES:
         app.include_router(

@@ -12,7 +12,7 @@ from api.tree.stack_cache import StackCache
 
 
 @dataclass(frozen=True)
-class AppState:
+class ApiState:
     settings: ApiSettings
     database: Database
     stacks: StackCache
@@ -23,7 +23,7 @@ class AppState:
     """The parts that this process runs (icestream.http.metrics.PARTS)."""
 
 
-async def app_state(request: Request) -> AppState:
+async def app_state(request: Request) -> ApiState:
     """For routes, as a dependency."""
-    state: AppState = request.app.state.shared
+    state: ApiState = request.app.state.shared
     return state

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from api.errors import ApiError
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.http.unknown_fields import unknown_in_json, unknown_in_message
 from icestream.labels.surrogates import without_surrogates
 
@@ -49,12 +49,12 @@ def add_call(
     router: APIRouter,
     path: str,
     request_type: type[RequestMessage],
-    answer: Callable[[AppState, RequestMessage], Message],
+    answer: Callable[[ApiState, RequestMessage], Message],
 ) -> None:
     """Adds a route that calls `answer` in a thread, where messages are also read and written: large ones take tenths
     of a second. `answer` may raise ApiError or ConnectError."""
 
-    def encode_answer(shared: AppState, body: bytes, is_json: bool) -> bytes:
+    def encode_answer(shared: ApiState, body: bytes, is_json: bool) -> bytes:
         answered = answer(shared, _decode(body, request_type, is_json))
         if not is_json:
             return answered.SerializeToString()

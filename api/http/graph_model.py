@@ -11,7 +11,7 @@ from api.tree.functions import KINDS
 _ROW_EXAMPLE = '{"functions":["main","serve"],"modules":["shop","shop"],"value":1200000000,"samples":120}\n'
 
 
-class Functions(Answer):
+class TreeFunctions(Answer):
     name: list[int]
     module: list[int]
     file: list[int]
@@ -22,36 +22,36 @@ class Functions(Answer):
     cumulative: list[int]
 
 
-class Nodes(Answer):
+class TreeNodes(Answer):
     parent: list[int]
     function: list[int]
     self: list[int]
     total: list[int]
 
 
-class Cut(Answer):
+class TreeCut(Answer):
     nodes: int
     value: int
 
 
-class Rest(Answer):
+class TreeRest(Answer):
     functions: int
     flat: int
 
 
-class Tree(Answer):
+class TreeAnswer(Answer):
     """What `tree_answer` gives."""
 
     root: int
-    cut: Cut
-    rest: Rest
+    cut: TreeCut
+    rest: TreeRest
     strings: list[str]
     kinds: list[str] = Field(examples=[list(KINDS)])
-    functions: Functions
-    nodes: Nodes
+    functions: TreeFunctions
+    nodes: TreeNodes
 
 
-class TreeMembers(Tree):
+class TreeMembers(TreeAnswer):
     """What every tree that is an answer has."""
 
     unit: str
@@ -60,11 +60,11 @@ class TreeMembers(Tree):
     stacks: int
 
 
-class Merged(TreeMembers, SelectionAnswer):
+class MergeAnswer(TreeMembers, SelectionAnswer):
     """The tree of a selection."""
 
 
-class Sandwich(SelectionAnswer):
+class SandwichAnswer(SelectionAnswer):
     """What calls a function, and what it calls."""
 
     function: str
@@ -74,25 +74,25 @@ class Sandwich(SelectionAnswer):
     total: int
     samples: int
     stacks: int
-    callers: Tree
-    callees: Tree
+    callers: TreeAnswer
+    callees: TreeAnswer
 
 
-class DiffFunctions(Functions):
+class DiffFunctions(TreeFunctions):
     baseline_flat: list[int]
     baseline_cumulative: list[int]
 
 
-class DiffNodes(Nodes):
+class DiffNodes(TreeNodes):
     baseline_self: list[int]
     baseline_total: list[int]
 
 
-class DiffCut(Cut):
+class DiffCut(TreeCut):
     baseline_value: int
 
 
-class DiffRest(Rest):
+class DiffRest(TreeRest):
     baseline_flat: int
 
 
@@ -110,7 +110,7 @@ class DiffMembers(TreeMembers):
     nodes: DiffNodes
 
 
-class Diff(DiffMembers, Merged):
+class Diff(DiffMembers, MergeAnswer):
     """Two profiles over one tree."""
 
     baseline_selector: str

@@ -42,7 +42,7 @@ class Traces(Answer):
     thinned_until: str | None = Field(description="Until then, light requests may be missing; null: none are")
 
 
-class Span(Cpu):
+class SpanAnswer(Cpu):
     span_id: str
     parent_span_id: str
     name: str
@@ -75,8 +75,8 @@ class TraceHead(Trace):
     like: Like
 
 
-class TraceCpu(TraceHead):
-    spans: list[Span]
+class TraceCpuAnswer(TraceHead):
+    spans: list[SpanAnswer]
     more_spans: int
     services: list[ServiceCpu]
     hosts: list[HostCpu]

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from api.errors import too_large
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.settings import ApiSettings
 
 DEFAULT_MAX_NODES = 20_000
@@ -48,7 +48,7 @@ class TreeShape:
 
 
 def tree_shape(
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
     width: WidthParam = None,
     root: RootParam = None,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from fastapi import Query
 
 from api.array_types import Ids
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.tree.granularity import Granularity
 from api.tree.stack_cache import FunctionStacks
 from api.views.coarse import coarse
@@ -16,7 +16,7 @@ from api.views.focus import has_function
 from api.views.hide import hide
 from api.views.join import join_copies
 from api.views.patterns import check_pattern
-from api.views.plumbing import Frames, fold
+from api.views.plumbing import FrameChoice, fold
 from api.views.used_part import used_part
 
 _MAX_PATTERN = 1000
@@ -36,7 +36,7 @@ GroupByParam = Annotated[
     Query(max_length=200, description="A label, whose values become the first frames.", examples=["service"]),
 ]
 FramesParam = Annotated[
-    Frames, Query(description="own: without an interpreter's plumbing; user: also without the kernel's frames.")
+    FrameChoice, Query(description="own: without an interpreter's plumbing; user: also without the kernel's frames.")
 ]
 
 
@@ -47,10 +47,10 @@ class View:
     focus: str | None
     ignore: str | None
     hide: str | None
-    frames: Frames
+    frames: FrameChoice
     by: Granularity
 
-    def keeps(self, state: AppState, stack_ids: Ids) -> npt.NDArray[np.bool_] | None:
+    def keeps(self, state: ApiState, stack_ids: Ids) -> npt.NDArray[np.bool_] | None:
         """Whether a stack is kept (n,); None if all are. Raises ApiError."""
         if not self.focus and not self.ignore:
             return None
@@ -62,7 +62,7 @@ class View:
             keep &= ~has_function(stacks, self.ignore)
         return keep
 
-    def stacks(self, state: AppState, stack_ids: Ids) -> FunctionStacks:
+    def stacks(self, state: ApiState, stack_ids: Ids) -> FunctionStacks:
         """The frames of stacks. Raises ApiError."""
         stacks = state.stacks.functions_of(stack_ids, self.by)
         if self.hide:
@@ -72,14 +72,14 @@ class View:
     @property
     def changes_frames(self) -> bool:
         """Whether frames are others than the functions of the stacks."""
-        return bool(self.hide) or self.frames is not Frames.ALL or self.by is not Granularity.FUNCTION
+        return bool(self.hide) or self.frames is not FrameChoice.ALL or self.by is not Granularity.FUNCTION
 
 
 def view(
     focus: FocusParam = None,
     ignore: IgnoreParam = None,
     hide: HideParam = None,
-    frames: FramesParam = Frames.ALL,
+    frames: FramesParam = FrameChoice.ALL,
     by: ByParam = Granularity.FUNCTION,
 ) -> View:
     """For routes, as a dependency. Raises ApiError."""

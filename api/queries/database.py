@@ -54,7 +54,7 @@ class Database:
         self._clients = clients
         self._lock: threading.Lock | None = None
         self.exact_requests = settings.api_exact_requests
-        """Of how many requests rows are read (api/queries/operations/recent.py)."""
+        """Up to so many requests, their rows are read (api/queries/operations/recent.py)."""
         # This becomes SQL text, so it may contain nothing but our own numbers.
         self._limits = (
             f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.queries.database import Database, texts
-from api.queries.runs import SETTLED_MS, Gap, Run, add_hosts, read_gaps, read_known_from, read_runs
+from api.queries.runs import SETTLED_MS, CollectorRun, Gap, add_hosts, read_gaps, read_known_from, read_runs
 from api.queries.selection.conditions import Conditions, add_time
 from api.queries.selection.selector import Matcher
 from api.queries.selection.time_range import TimeRange
@@ -117,7 +117,7 @@ class Holes:
     def found(self) -> Iterable[Hole]:
         return self._holes.values()
 
-    def add_gaps(self, runs: list[Run], gaps: list[Gap]) -> None:
+    def add_gaps(self, runs: list[CollectorRun], gaps: list[Gap]) -> None:
         """Numbers that are missing in the sequences."""
         by_key = {run.key: run for run in runs}
         for gap in gaps:
@@ -134,7 +134,7 @@ class Holes:
                 cpu = run.cpu_ns / max(run.windows, 1) * missing * gap.share if run.kind == "samples" else None
                 self._add(kind, run, max(1, round(missing)), from_unix_milli, from_unix_milli + spread_ms, cpu)
 
-    def add_losses(self, runs: list[Run]) -> None:
+    def add_losses(self, runs: list[CollectorRun]) -> None:
         """What the collectors themselves report."""
         for run in runs:
             at = (
@@ -156,9 +156,9 @@ class Holes:
                     f" {1e9 / run.configured_period_ns:.3g}"
                 )
 
-    def add_absences(self, runs: list[Run]) -> None:
+    def add_absences(self, runs: list[CollectorRun]) -> None:
         """Times in which no collector ran, and collectors that ended or fell silent."""
-        of_collector: dict[str, list[Run]] = defaultdict(list)
+        of_collector: dict[str, list[CollectorRun]] = defaultdict(list)
         for run in sorted(runs, key=lambda run: run.started_unix_nano):
             if run.kind == "samples":
                 of_collector[run.collector].append(run)
@@ -173,7 +173,13 @@ class Holes:
                 self._add("silent", sent[-1], 1, last_unix_milli, self._end_unix_milli)
 
     def _add(
-        self, kind: str, run: Run, count: int, from_unix_milli: float, to_unix_milli: float, cpu_ns: float | None = None
+        self,
+        kind: str,
+        run: CollectorRun,
+        count: int,
+        from_unix_milli: float,
+        to_unix_milli: float,
+        cpu_ns: float | None = None,
     ) -> None:
         hole = self._hole(kind, run.host_id)
         hole.add(count, max(from_unix_milli, self._start_unix_milli), min(to_unix_milli, self._end_unix_milli), cpu_ns)

@@ -40,7 +40,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BuiltBucket:
     """A bucket with a build to read."""
 
     start_unix_nano: int
@@ -55,11 +55,11 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Part:
+class LevelBuckets:
     """What a query reads of one level."""
 
     level: Level
-    buckets: list[Bucket]
+    buckets: list[BuiltBucket]
 
     def conditions(self, selection: Selection, parameters: dict[str, Any]) -> Conditions:
         """Conditions on a table of the level; of hours that reach out of the time range, only the minutes in it."""
@@ -102,10 +102,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """What a query reads: each moment of its time range from one place."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[LevelBuckets] = field(default_factory=list)
     samples: list[TimeRange] = field(default_factory=list)
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -120,15 +120,15 @@ def make_plan(
     finer: Sequence[Level] = (),
     rounded: bool = False,
     buckets: "Buckets | None" = None,
-) -> Plan:
+) -> ReadPlan:
     """`levels`: those that can answer the query, the best one first; `coarser`, `finer`: others, which it reads only
     where samples may be gone, the finer ones first; `rounded`: the finer ones also where samples are there; `buckets`:
     at least those of the time range and all of these levels. Raises ApiError."""
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
     if not rounded and not _may_have_buckets(database, time_range, levels, coarser):
-        return Plan([], [time_range])
+        return ReadPlan([], [time_range])
     found = (buckets or Buckets(database, time_range, (*levels, *coarser, *finer))).by_level
-    taken: dict[Level, list[Bucket]] = {}
+    taken: dict[Level, list[BuiltBucket]] = {}
     for level in found:
         taken[level], gaps = _take(found[level] if level in levels else [], gaps, whole=True)
     for level in (*finer, *sorted((*levels, *coarser), key=lambda level: level.bucket_s)):
@@ -141,10 +141,12 @@ def make_plan(
         ]
         widened, gaps = _take(usable, gaps, whole=False)
         taken[level] = sorted(taken[level] + widened, key=lambda each: each.start_unix_nano)
-    return Plan([Part(level, each) for level, each in taken.items() if each], [TimeRange(*gap) for gap in gaps])
+    return ReadPlan(
+        [LevelBuckets(level, each) for level, each in taken.items() if each], [TimeRange(*gap) for gap in gaps]
+    )
 
 
-def stack_sources(plan: Plan, selection: Selection, by_service: bool) -> list[tuple[str, Conditions]]:
+def stack_sources(plan: ReadPlan, selection: Selection, by_service: bool) -> list[tuple[str, Conditions]]:
     """Tables with stacks, and conditions. Each selected row fulfils exactly one; they share their parameters."""
     parameters: dict[str, Any] = {}
     sources = [(_STACKS[by_service, part.level], part.conditions(selection, parameters)) for part in plan.parts]
@@ -200,7 +202,7 @@ class Buckets:
     levels: Sequence[Level]
 
     @cached_property
-    def by_level(self) -> dict[Level, list[Bucket]]:
+    def by_level(self) -> dict[Level, list[BuiltBucket]]:
         """In order, all that lie in the time range or reach into it. Raises ApiError."""
         start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
         longest = max(self.levels, key=lambda level: level.bucket_s)
@@ -209,22 +211,22 @@ class Buckets:
         answer = self.database.table(BUILDS_SQL, parameters)
         hours = self.database.table(CHANGED_HOURS_SQL, parameters)
         changes = dict(zip(*(hours[name].to_numpy().tolist() for name in ("start", "changes")), strict=True))
-        found: dict[Level, list[Bucket]] = {}
+        found: dict[Level, list[BuiltBucket]] = {}
         for level in self.levels:
             of_level = answer.filter(pc.equal(answer["level"], level.name.encode()))
             columns = (of_level[name].to_numpy().tolist() for name in ("start", "build", "final", "changes"))
             valid = valid_builds(zip(*columns, strict=True), changes, level)
             found[level] = [
-                Bucket(start * _S, (start + level.bucket_s) * _S, build.number, build.final)
+                BuiltBucket(start * _S, (start + level.bucket_s) * _S, build.number, build.final)
                 for start, build in valid.items()
             ]
         return found
 
 
-def _take(buckets: list[Bucket], gaps: list[Range], whole: bool) -> tuple[list[Bucket], list[Range]]:
+def _take(buckets: list[BuiltBucket], gaps: list[Range], whole: bool) -> tuple[list[BuiltBucket], list[Range]]:
     """Returns the buckets that lie in gaps, and the gaps that remain. Not `whole`: those that reach into gaps."""
     starts = [each.start_unix_nano for each in buckets]
-    taken: dict[int, Bucket] = {}
+    taken: dict[int, BuiltBucket] = {}
     remaining: list[Range] = []
     for start, end in gaps:
         at, row = start, bisect_left(starts, start)

@@ -44,7 +44,7 @@ class RunKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class CollectorRun:
     """A run as far as it lies in or near the range. Losses, slow windows and `windows_in_range` are of the range."""
 
     kind: str  # samples or activity
@@ -94,7 +94,7 @@ class Gap:
     at_unix_milli: int  # the window after them
 
 
-def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> list[Run]:
+def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> list[CollectorRun]:
     """The runs in the range or near it, of the hosts with samples that match. Raises ApiError."""
     start_unix_milli, end_unix_milli = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
     conditions = _published(start_unix_milli - NEAR_MS, end_unix_milli + NEAR_MS)
@@ -118,7 +118,7 @@ def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher
         " GROUP BY kind, collector, started_unix_nano ORDER BY collector, started_unix_nano, kind",
         conditions.parameters,
     )
-    return [Run(host_id=row.pop("host"), **row) for row in _rows(answer)]
+    return [CollectorRun(host_id=row.pop("host"), **row) for row in _rows(answer)]
 
 
 def read_known_from(database: Database, now_unix_milli: int) -> int:
@@ -140,7 +140,9 @@ def read_known_from(database: Database, now_unix_milli: int) -> int:
     return max(now_unix_milli - days * _DAY_MS if days else 0, left_from_unix_milli)
 
 
-def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_unix_milli: int) -> list[Gap]:
+def read_gaps(
+    database: Database, time_range: TimeRange, runs: Iterable[CollectorRun], now_unix_milli: int
+) -> list[Gap]:
     """The gaps in the sequences of these runs, near the range, at most MAX_GAPS. Raises ApiError.
 
     For a few runs, it also finds the batches that lie up to a day outside, so a clock that was set makes no gap.
@@ -188,7 +190,7 @@ def _published(from_unix_milli: int, to_unix_milli: int) -> Conditions:
     return conditions
 
 
-def _begins_late(run: Run, start_unix_milli: int) -> bool:
+def _begins_late(run: CollectorRun, start_unix_milli: int) -> bool:
     """Whether earlier windows of the run could be missing, or lie before what was read."""
     return run.low > 1 and run.first_at_unix_milli > start_unix_milli - NEAR_MS + SETTLED_MS
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from api.tree.functions import CUT, FunctionRows
-from api.tree.graph import Graph, Nodes, in_level_order
+from api.tree.graph import Graph, GraphNodes, in_level_order
 from api.tree.growing_tree import GrowingTree
 from api.tree.levels import level_bounds
 
@@ -33,5 +33,5 @@ def by_name(graph: Graph, functions: FunctionRows) -> tuple[Graph, list[str]]:
     for summed, values in zip(sums, (graph.self_values, graph.total_values), strict=True):
         for side, side_values in zip(summed, values, strict=True):
             np.add.at(side, row_of, side_values)
-    named, _ = in_level_order(Nodes(tree.parent, tree.function, tree.depth, sums[0], sums[1]))
+    named, _ = in_level_order(GraphNodes(tree.parent, tree.function, tree.depth, sums[0], sums[1]))
     return named, list(number)

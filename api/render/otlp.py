@@ -178,7 +178,7 @@ class _Writer:
                 location.attribute_indices.append(self._attributes.row(("profile.frame.type", kind)))
             for at in range(frame, frame + count):
                 function_row = int(stacks.frame_function[at])
-                # Who has the file may name it. Addresses of a kernel mean nothing elsewhere.
+                # A reader that has the file may name it. Addresses of a kernel mean nothing elsewhere.
                 if function_row < UNNAMED or mapping.function_kind == "kernel":
                     line, start_line = int(stacks.frame_line[at]), int(stacks.frame_start_line[at])
                     location.lines.append(self._line(stacks.functions[function_row], line, start_line))

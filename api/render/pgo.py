@@ -25,7 +25,8 @@ class _Source:
     strings: list[str]
     functions: dict[int, Function] = field(default_factory=dict)
     lines: dict[int, Lines] = field(default_factory=dict)
-    """Of locations. Of several functions that differ in their first line only, they have the first one."""
+    """The lines of each location. If several functions differ in their first line only, lines refer to the first
+    one."""
 
 
 def pgo(pieces: Iterable[Profile], keep: int = 0, aggregate_callees: bool = False) -> Profile | None:

@@ -118,7 +118,7 @@ def endpoint(text: str) -> str:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Of a Retry-After; a date is not read."""
+    """Returns the seconds that a Retry-After asks for; 0 for a date, which is not read."""
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
 
 

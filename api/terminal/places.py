@@ -10,8 +10,8 @@ Function = tuple[str, str, str]
 def places(functions: Sequence[Function], with_module: bool = False) -> list[str]:
     """Returns for each function what tells it from the others of its name; "" if nothing has to.
 
-    That is its module, if they have several, and then its file, if those of the name and module have several. Of a
-    path, it is the last part, or all of it if another one ends alike. `with_module`: the module is always there.
+    That is its module, if they have several, and then its file, if those of the name and module have several. It
+    is the last part of a path, or all of it if another one ends alike. `with_module`: the module is always there.
     """
     modules: defaultdict[str, set[str]] = defaultdict(set)
     files: defaultdict[tuple[str, str], set[str]] = defaultdict(set)

@@ -7,7 +7,7 @@ from api.array_types import Depths, Ids, Rows
 from api.metrics import NODES, STACKS
 from api.queries.database import Database
 from api.queries.selection import id_lists
-from api.queries.stacks.nodes import ROWS_FOR_ONE, Nodes, concatenate, count_nodes, read_all_nodes, read_nodes
+from api.queries.stacks.nodes import ROWS_FOR_ONE, StoredNodes, concatenate, count_nodes, read_all_nodes, read_nodes
 from api.tree.distinct import distinct_ids
 from api.tree.growable_column import GrowableColumn
 from api.tree.hash_index import HashIndex
@@ -78,7 +78,7 @@ class CallTree:
         STACKS.labels("unresolved").inc(unresolved)
         return rows
 
-    def _read_with_parents(self, ids: Ids) -> Nodes:
+    def _read_with_parents(self, ids: Ids) -> StoredNodes:
         """Reads these nodes and all unknown nodes above them; at least one ID.
 
         Level by level, unless reading the whole table is less work.
@@ -87,7 +87,7 @@ class CallTree:
         fits = stored <= self._max_nodes
         if fits and len(ids) * ROWS_FOR_ONE >= stored:
             return self._choose(read_all_nodes(self._database), ids)
-        levels: list[Nodes] = []
+        levels: list[StoredNodes] = []
         requested = HashIndex()
         queries = 0
         wanted = ids
@@ -105,11 +105,11 @@ class CallTree:
         return concatenate(levels)
 
     @staticmethod
-    def _choose(nodes: Nodes, ids: Ids) -> Nodes:
+    def _choose(nodes: StoredNodes, ids: Ids) -> StoredNodes:
         """Those of all nodes that are to be added. Adding one is ten times the work of reading it."""
         return nodes if len(ids) * _NODES_PER_STACK > len(nodes.ids) else _with_parents(nodes, ids)
 
-    def _insert(self, nodes: Nodes) -> None:
+    def _insert(self, nodes: StoredNodes) -> None:
         """Adds nodes level by level, below those that are known."""
         order = np.argsort(nodes.parent_ids, kind="stable")
         ids, parent_ids, locations = nodes.ids[order], nodes.parent_ids[order], nodes.location_ids[order]
@@ -134,7 +134,7 @@ class CallTree:
         self._location.extend(location)
 
 
-def _with_parents(nodes: Nodes, ids: Ids) -> Nodes:
+def _with_parents(nodes: StoredNodes, ids: Ids) -> StoredNodes:
     """Those with these IDs, and those above them. `nodes`: in ascending order of their IDs."""
     chosen = np.zeros(len(nodes.ids), bool)
     while len(ids):
@@ -143,7 +143,7 @@ def _with_parents(nodes: Nodes, ids: Ids) -> Nodes:
         rows = rows[~chosen[rows]]
         chosen[rows] = True
         ids = distinct_ids(nodes.parent_ids[rows])
-    return Nodes(nodes.ids[chosen], nodes.parent_ids[chosen], nodes.location_ids[chosen])
+    return StoredNodes(nodes.ids[chosen], nodes.parent_ids[chosen], nodes.location_ids[chosen])
 
 
 def paths_to_root(leaves: Rows, parent: Rows, depth: Depths) -> tuple[npt.NDArray[np.int64], Rows]:

@@ -19,7 +19,8 @@ class Tree:
     function: Rows
     depth: Depths
     repeats: npt.NDArray[np.int8] | None = None
-    """Whether a row's function is above it, too: 1 or 0, and -1 where nobody has found out yet. Who does notes it."""
+    """Whether a row's function is above it, too: 1 or 0, and -1 where it is not known yet: the first reader that finds
+    out stores it here."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class GraphNodes:
     """As Graph, but ordered by depth only. The root's parent is itself."""
 
     parent: Rows
@@ -52,7 +53,7 @@ def build_graph(tree: Tree, leaves: Rows, values: Values) -> Graph:
     return to_graph(*sum_up(tree, leaves, values))
 
 
-def to_graph(nodes: Nodes, rows: Rows) -> Graph:
+def to_graph(nodes: GraphNodes, rows: Rows) -> Graph:
     """`rows`: the row in the tree of each node."""
     graph, new_row = in_level_order(nodes)
     tree_row = np.empty_like(rows)
@@ -60,7 +61,7 @@ def to_graph(nodes: Nodes, rows: Rows) -> Graph:
     return replace(graph, tree_row=tree_row)
 
 
-def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
+def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[GraphNodes, Rows]:
     """Sums up `values` (sides, m) of `leaves` (m rows of the tree). Returns also the row in the tree of each node."""
     rows = used_rows(tree.parent, levels_of_all(tree.depth, leaves), leaves)
     rows = rows[stable_order(tree.depth[rows])]
@@ -69,10 +70,10 @@ def sum_up(tree: Tree, leaves: Rows, values: Values) -> tuple[Nodes, Rows]:
     new_row[rows] = np.arange(len(rows), dtype=np.int32)
     parent = new_row[tree.parent[rows]]
     self_values, total_values = row_sums(parent, levels(depth), new_row[leaves], values)
-    return Nodes(parent, tree.function[rows], depth, self_values, total_values), rows
+    return GraphNodes(parent, tree.function[rows], depth, self_values, total_values), rows
 
 
-def in_level_order(nodes: Nodes) -> tuple[Graph, Rows]:
+def in_level_order(nodes: GraphNodes) -> tuple[Graph, Rows]:
     """Returns the graph, and the row in it of each of `nodes`."""
     weight = sibling_weight(nodes.total_values)
     order = np.zeros(len(nodes.parent), np.int32)  # new row -> row of `nodes`

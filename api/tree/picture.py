@@ -30,8 +30,8 @@ class Picture:
 def make_picture(graph: Graph, max_nodes: int, width: int | None, root: int, scales: Sequence[float]) -> Picture:
     """Keeps the nodes below `root` and on the path to it.
 
-    Of those below, it keeps the `max_nodes` heaviest; and with `width`, the pixels that `root` is drawn with, only
-    those that can be seen. `scales` has a factor for each side's values: a node's weight is the sum of both.
+    Below `root`, it keeps the `max_nodes` heaviest; and with `width`, the pixels that `root` is drawn with, only those
+    that can be seen. `scales` has a factor for each side's values: a node's weight is the sum of both.
     """
     weight = np.asarray(scales) @ np.abs(graph.total_values)
     bounds = list(pairwise(level_bounds(graph.parent)))

@@ -19,7 +19,7 @@ from api.views.used_part import levels_below_root, used_part
 from icestream.symbols.unnamed import is_unnamed
 
 _Paths = tuple[str, str]
-"""Of a function: its module and its source file."""
+"""The module and the source file of a function."""
 _Key = tuple[str, str, bool, str, str]
 
 

@@ -17,7 +17,7 @@ from api.views.hide import without
 from api.views.used_part import used_part, with_rows_below
 
 
-class Frames(StrEnum):
+class FrameChoice(StrEnum):
     ALL = "all"
     OWN = "own"
     USER = "user"
@@ -44,12 +44,12 @@ _PYTHON_PLUMBING = re.compile(
 )
 
 
-def fold(stacks: FunctionStacks, frames: Frames) -> FunctionStacks:
-    """Without an interpreter's plumbing below its language, and with `Frames.USER` without the kernel's frames.
+def fold(stacks: FunctionStacks, frames: FrameChoice) -> FunctionStacks:
+    """Without an interpreter's plumbing below its language, and with `FrameChoice.USER` without the kernel's frames.
 
     The own value of a folded frame goes to the frame above it.
     """
-    if frames is Frames.ALL:
+    if frames is FrameChoice.ALL:
         return stacks
     used = used_part(stacks)
     tree = used.tree
@@ -58,7 +58,7 @@ def fold(stacks: FunctionStacks, frames: Frames) -> FunctionStacks:
     is_language = np.array([_is_language(function) for function in functions])[index]
     is_plumbing = np.array([_is_plumbing(function) for function in functions])[index]
     dropped: npt.NDArray[np.bool_] = is_plumbing & with_rows_below(tree, is_language)
-    if frames is Frames.USER:
+    if frames is FrameChoice.USER:
         dropped |= (np.array([function.kind == "kernel" for function in functions]) & (rows >= len(NOT_CODE)))[index]
     return without(used, dropped)
 

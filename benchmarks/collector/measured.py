@@ -41,7 +41,7 @@ class Collector:
         }
 
     def wake_ups(self) -> int:
-        """Of all threads so far: voluntary switches in /proc/PID/task/TID/status."""
+        """Counts the voluntary switches of all threads so far, from /proc/PID/task/TID/status."""
         return sum(
             int(line.split()[1])
             for status in Path(f"/proc/{self.pid}/task").glob("*/status")

@@ -95,7 +95,7 @@ def measure(folder: Path, profiles: list[tuple[int, bytes]], senders: int) -> di
 
 
 def streams_figures(published: list[bytes], with_new_stacks: list[tuple[int, bytes]]) -> dict[str, float]:
-    """Of messages that the gateway has published, and of profiles that have new stacks."""
+    """Measures streams with messages that the gateway has published, and with profiles that have new stacks."""
     known_s, new = process(published), [message for _, body in with_new_stacks for message in _encoded(body)]
     new_s = process(new)
     return {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from icestream.columns import packed
 from icestream.columns.row_indices import renumber, take_rows
 from icestream.messages.raw_encoder import HEADER_BYTES
@@ -16,7 +16,9 @@ _MAX_NAME = 1000
 _MAX_NS = 2**62
 
 
-def split(intervals: Intervals, offset_ns: int, common: ActivityBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
+def split(
+    intervals: ActivityIntervals, offset_ns: int, common: ActivityBatch, limit: int = MAX_MESSAGE_BYTES
+) -> list[bytes]:
     """Serialized parts without BatchId; `common` has the fields that all share, and `dropped` is in the first only."""
     rows = np.arange(len(intervals.start_monotonic_ns))
     parts = list(_halve(intervals, rows, intervals.spans, offset_ns, common, limit - HEADER_BYTES))
@@ -34,7 +36,7 @@ def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> l
 
 
 def _halve(
-    intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch, limit: int
+    intervals: ActivityIntervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch, limit: int
 ) -> Iterator[bytes]:
     part = _part(intervals, rows, spans, offset_ns, common)
     if len(part) <= limit or len(rows) + len(spans) <= 2:
@@ -47,7 +49,9 @@ def _halve(
     yield from _halve(intervals, rows[row:], spans[span:], offset_ns, common, limit)
 
 
-def _part(intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch) -> bytes:
+def _part(
+    intervals: ActivityIntervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch
+) -> bytes:
     message = ActivityBatch()
     message.CopyFrom(common)
     starts = _bounded(intervals.start_monotonic_ns[rows])

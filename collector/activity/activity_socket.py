@@ -18,7 +18,7 @@ from collector.activity.activity_datagram import MOST_BYTES, MalformedDatagram, 
 from collector.activity.cpu_claims import CpuClaims
 from collector.activity.datagram_buffer import DatagramBuffer, ReceivedDatagram
 from collector.activity.flood import FloodLog
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from collector.activity.join_datagrams import join_datagrams
 from collector.activity.quotas import Quotas
 from collector.activity.thread_ids import ThreadIds
@@ -34,7 +34,7 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 @dataclass
-class Counts:
+class ActivityCounts:
     """Since the receiver was made."""
 
     datagrams: int = 0  # that were understood
@@ -46,8 +46,8 @@ class Counts:
     unproven: int = 0  # intervals with more CPU time than the process has used: kept with less
 
 
-class Sender(NamedTuple):
-    """Who sent a datagram, in our namespaces; the kernel says so."""
+class DatagramSender(NamedTuple):
+    """The process and the user that sent a datagram, in our namespaces, as the kernel says."""
 
     pid: int
     uid: int
@@ -69,7 +69,7 @@ class ActivityReceiver(ProcessListener):
 
     def __init__(self, path: str | Path, room: int = 32 << 20, quotas: Quotas | None = None) -> None:
         self.path = Path(path)
-        self.counts = Counts()
+        self.counts = ActivityCounts()
         self._lock = threading.Lock()
         self._buffer = DatagramBuffer(room)
         self._dropped = 0
@@ -84,7 +84,7 @@ class ActivityReceiver(ProcessListener):
         self._thread = threading.Thread(target=self._receive, name="activity", daemon=True)
         self._thread.start()
 
-    def take(self) -> Intervals:
+    def take(self) -> ActivityIntervals:
         """Returns everything that came since the last call."""
         with self._lock:
             received = self._buffer.take()
@@ -150,7 +150,7 @@ class ActivityReceiver(ProcessListener):
             except MalformedDatagram:
                 self.counts.malformed += 1
 
-    def _take_in(self, sender: Sender, content: bytes) -> None:
+    def _take_in(self, sender: DatagramSender, content: bytes) -> None:
         datagram = decode(content, time.monotonic_ns())
         self.counts.refused += datagram.refused
         threads = self._thread_ids.of_host(*sender, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
@@ -169,7 +169,7 @@ class ActivityReceiver(ProcessListener):
                 self._dropped += len(dropped.tid)
                 self._floods.note(dropped.pid, dropped.uid)
 
-    def _note_service(self, sender: Sender, name: str) -> None:
+    def _note_service(self, sender: DatagramSender, name: str) -> None:
         if sender.pid not in self._services:
             if len(self._services) >= MOST_SERVICES or self._services_of[sender.uid] >= MOST_SERVICES_OF_USER:
                 return
@@ -210,10 +210,10 @@ def answers(path: Path) -> bool:
         return True
 
 
-def _sender(ancillary: list[tuple[int, int, bytes]]) -> Sender:
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> DatagramSender:
     """The sender, from the kernel; process 0 if it has no ID in our namespace."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(data) >= _CREDENTIALS.size:
             pid, uid, _ = _CREDENTIALS.unpack_from(data)
-            return Sender(pid, uid)
-    return Sender(0, 0)
+            return DatagramSender(pid, uid)
+    return DatagramSender(0, 0)

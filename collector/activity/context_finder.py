@@ -24,7 +24,7 @@ from collector.processes.process import folder_of
 
 VARIABLE, _CUSTOM_LABELS = b"otel_thread_ctx_v1", b"custom_labels_current_set"
 _KINDS = {VARIABLE: ContextKind.THREAD_CONTEXT, _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS}
-"""Of each variable; where a process has several, the first counts."""
+"""What each variable holds; where a process has several, the first counts."""
 _ABI, _KNOWN_ABI = b"custom_labels_abi_version", 1
 MAX_FILES = 16_384  # remembered
 

@@ -20,8 +20,8 @@ from icestream.process.byte_cache import ByteCache
 
 _SECOND_NS = 1_000_000_000
 _FIRST_NS = 10 * _SECOND_NS
-"""Of each CPU: what a process may say that it used before it was first heard. `icestream.tracing` keeps activity for as
-long while no collector runs."""
+"""A process may say that it used so much of each CPU before it was first heard. `icestream.tracing` keeps activity for
+as long while no collector runs."""
 _MOST_BYTES = 16_000_000  # of all processes; those that sent least recently are forgotten
 _MOST_THREADS = 4096  # of a process; beyond, the half whose intervals ended first
 _THREAD_BYTES = 150
@@ -46,7 +46,7 @@ class _Process:
     def begins(self, tid: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Where intervals begin (uint64) behind those of their thread that ended before."""
         begins, ends, last = start.tolist(), end.tolist(), self.ends
-        # Of those that end together, the inner one comes first, but one without length belongs behind the others.
+        # Where several end together, the inner one comes first, but one without length belongs behind the others.
         order = sorted(range(len(ends)), key=lambda row: (ends[row], begins[row] == ends[row], -begins[row]))
         threads = tid.tolist()
         for row in order:

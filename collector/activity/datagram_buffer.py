@@ -15,7 +15,7 @@ _FREED = 8
 
 @dataclass(frozen=True, eq=False)
 class ReceivedDatagram:
-    """A datagram and who sent it, as the kernel says."""
+    """A datagram and its sender, as the kernel says."""
 
     pid: int
     uid: int

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from collector.activity.quotas import Cut, Quotas
+from collector.activity.quotas import DroppedDatagrams, Quotas
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class FloodLog:
         """Notes that a datagram was cut because there was no room for it."""
         self._without_room[pid, uid] += 1
 
-    def report(self) -> list[Cut]:
+    def report(self) -> list[DroppedDatagrams]:
         """Writes to the log what was cut since the last report, if it is time for one. Returns what it wrote."""
         now = time.monotonic()
         cut = self._quotas.cut() if self._quotas else 0
@@ -37,7 +37,7 @@ class FloodLog:
         totals = Counter({(each.pid, each.uid): each.datagrams for each in self._by_process()})
         new, self._reported = totals - self._reported + self._without_room, totals
         self._without_room = Counter()
-        worst = [Cut(pid, uid, datagrams) for (pid, uid), datagrams in new.most_common(_MOST_NAMED)]
+        worst = [DroppedDatagrams(pid, uid, datagrams) for (pid, uid), datagrams in new.most_common(_MOST_NAMED)]
         for pid, uid, datagrams in worst:
             log.warning(
                 "process %d (%s) of user %d sends too much activity: %d of its datagrams were dropped",
@@ -45,7 +45,7 @@ class FloodLog:
             )  # fmt: skip
         return worst
 
-    def _by_process(self) -> list[Cut]:
+    def _by_process(self) -> list[DroppedDatagrams]:
         return self._quotas.by_process() if self._quotas else []
 
 

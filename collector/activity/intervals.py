@@ -8,7 +8,7 @@ from icestream.v1.activity_pb2 import Span
 
 
 @dataclass(frozen=True)
-class Intervals:
+class ActivityIntervals:
     """n intervals of one thread in one context each, and the spans that ended."""
 
     start_monotonic_ns: np.ndarray  # uint64 (n,)

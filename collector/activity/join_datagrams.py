@@ -4,14 +4,14 @@ import numpy as np
 
 from collector.activity.activity_datagram import ActivityDatagram
 from collector.activity.datagram_buffer import ReceivedDatagram
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from icestream.messages.activity import STATUSES
 from icestream.v1.activity_pb2 import Span
 
 _ERROR = STATUSES.index("error")
 
 
-def join_datagrams(received: list[ReceivedDatagram], dropped: int) -> Intervals:
+def join_datagrams(received: list[ReceivedDatagram], dropped: int) -> ActivityIntervals:
     """Joins all datagrams, with each context once. Services and operations are as applications call them."""
     datagrams = [r.datagram for r in received]
     rows = [len(d.start_monotonic_ns) for d in datagrams]
@@ -28,7 +28,7 @@ def join_datagrams(received: list[ReceivedDatagram], dropped: int) -> Intervals:
     operations = [all_operations[row] for row in last.tolist()]
     strings = {name: row for row, name in enumerate(dict.fromkeys(["", *(d.service for d in datagrams), *operations]))}
     services = np.array([strings[d.service] for d in datagrams], np.uint32)
-    return Intervals(
+    return ActivityIntervals(
         start_monotonic_ns=_column(np.uint64, [d.start_monotonic_ns for d in datagrams]),
         duration_ns=_column(np.uint64, [d.duration_ns for d in datagrams]),
         thread_cpu_ns=_column(np.uint64, [d.thread_cpu_ns for d in datagrams]),

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "activity.bpf.c"
 
 PROCESS_SHARE = 0.05
-"""Of one CPU: what reading the activity of one process may take."""
+"""The share of one CPU that reading the activity of one process may take."""
 
 _SO_ATTACH_BPF = 50  # include/uapi/asm-generic/socket.h
 _QUOTA = struct.Struct("=QQII")  # struct quota of the program
@@ -23,11 +23,11 @@ _MOST_QUOTAS = 1 << 13
 
 
 def user_share(cpus: int) -> float:
-    """Of one CPU: what reading the activity of all processes of one user may take on a host with so many CPUs."""
+    """Returns the share of one CPU that reading the activity of all processes of one user may take on such a host."""
     return max(0.1, 0.01 * cpus)
 
 
-class Cut(NamedTuple):
+class DroppedDatagrams(NamedTuple):
     """Datagrams of a process that were cut since the quotas were made."""
 
     pid: int
@@ -54,10 +54,10 @@ class Quotas:
         """How many datagrams were cut."""
         return int.from_bytes(self._cut.lookup(bytes(4), 8) or b"", "little") if self._final is None else self._final
 
-    def by_process(self) -> list[Cut]:
+    def by_process(self) -> list[DroppedDatagrams]:
         """The processes of which datagrams were cut."""
         values = self._quotas.values(8, _QUOTA.size, _MOST_QUOTAS)
-        return [Cut(pid, uid, cut) for _, cut, uid, pid in _QUOTA.iter_unpack(values) if cut and pid]
+        return [DroppedDatagrams(pid, uid, cut) for _, cut, uid, pid in _QUOTA.iter_unpack(values) if cut and pid]
 
     def close(self) -> None:
         self._final = self.cut()

@@ -132,7 +132,7 @@ class ThreadContexts(ProcessListener):
         now = time.monotonic()
         late = now - look.since >= LINKED_S
         if found is not None and found.place is None and late:
-            self._warn(pid, found)  # first: who reads that it is counted finds why in the log
+            self._warn(pid, found)  # first: a reader of the count finds the reason in the log
         with self._changed:
             if found is None or (found.place is None and not late):
                 self._publishers.pop(pid, None)

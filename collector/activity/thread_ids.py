@@ -20,7 +20,7 @@ _KEPT_SECONDS = 60.0
 _FORGET_SECONDS = 10.0
 """How often processes that were kept for long enough are looked for, so that very many short ones cost little each."""
 _MOST_BYTES = 16_000_000
-"""Of all processes. Those that sent least recently are forgotten, and looked at again when they send."""
+"""What all processes may take. Those that sent least recently are forgotten, and looked at again when they send."""
 _MOST_THREADS = 30_000  # of a process; one that is read anew may have twice as many, which _MOST_BYTES allows
 _PROCESS_BYTES = 1000
 _THREAD_BYTES = 250

@@ -26,9 +26,10 @@ _MAX_ITEMS = 256
 _MAX_LOOKED = 4096
 _LOOK_AGAIN_S = 0.05  # from one program to the next one that is looked at, in one process
 _LOOK_SHARE, _LOOK_BURST_S = 0.02, 0.5
-"""Of one CPU, and CPU seconds after a pause: to look at processes before their window is built."""
+"""Looking at processes before their window is built may take this share of one CPU; after a pause, these CPU
+seconds."""
 _MAX_BYTES = 64 << 20
-"""Of the windows that wait; one that begins below it is taken."""
+"""The size of the windows that wait; a window that begins below it is taken."""
 
 
 class BuildQueue(ProcessListener):
@@ -51,7 +52,7 @@ class BuildQueue(ProcessListener):
             self._pids.put_nowait(pid)
 
     def event(self, pid: int, event: Event) -> None:
-        """Of a process that was sampled before, each program is looked at while it runs."""
+        """If the process was sampled before, each of its programs is looked at while it runs."""
         if isinstance(event, Executed) and time.monotonic() - self._looked.get(pid, math.inf) > _LOOK_AGAIN_S:
             self.sampled(pid)
 

@@ -5,21 +5,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.batches.moments import split
-from collector.bpf.samples import ENDS, FOUND_WITHOUT_RULE, Samples
+from collector.bpf.samples import ENDS, FOUND_WITHOUT_RULE, DrainedSamples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.processes.mapped_history import Located
-from collector.processes.mappings import Mappings
-from collector.processes.perfmap import Name
+from collector.processes.mappings import ProcessMappings
+from collector.processes.perfmap import JitName
 from collector.python.merge import add_cuts, merge, python_frames
 from collector.python.processes import PYTHON, PythonProcesses
 from icestream import ids
 from icestream.columns import index_ranges
 from icestream.messages.raw_encoder import Stacks
 
-_NO_NAME = Name("", "")
+_NO_NAME = JitName("", "")
 _NULL_PAGE_BYTES = np.uint64(4096)
-_WITHOUT_RULE = Name("[without unwinding rule]", TRUNCATED.file)
+_WITHOUT_RULE = JitName("[without unwinding rule]", TRUNCATED.file)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LocatedStacks(Stacks):
 
 
 def locate(
-    samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonProcesses | None = None
+    samples: DrainedSamples, mappings: ProcessMappings, kernel: Kernel, python: PythonProcesses | None = None
 ) -> LocatedStacks:
     """Locates every frame by what its process had mapped when the sample was taken. Return addresses are moved back
     by one, into the call.
@@ -84,7 +84,7 @@ def locate(
 
 
 def _add_python(
-    samples: Samples, python: PythonProcesses, rows: "_Rows", stack: np.ndarray, position: np.ndarray
+    samples: DrainedSamples, python: PythonProcesses, rows: "_Rows", stack: np.ndarray, position: np.ndarray
 ) -> np.ndarray:
     """Puts Python frames between the native frames, of which `stack` and `position` are given. Returns the stack of
     each frame."""
@@ -112,8 +112,8 @@ def _add_reasons(
     return np.insert(stack, at, cut), depth + (ends != 0)
 
 
-def _reason(end: str) -> Name:
-    return Name(f"[truncated: {end}]", TRUNCATED.file)
+def _reason(end: str) -> JitName:
+    return JitName(f"[truncated: {end}]", TRUNCATED.file)
 
 
 def _distinct_stacks(location: np.ndarray, position: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,14 +134,14 @@ class _Rows:
         self.address = np.zeros(frames, np.uint64)
         self.name = np.zeros(frames, np.int64)
         self.mappings: dict[MappedFile, int] = {UNKNOWN: 0}
-        self.names: dict[Name, int] = {_NO_NAME: 0}
+        self.names: dict[JitName, int] = {_NO_NAME: 0}
 
     def add_kernel(self, at: np.ndarray, addresses: np.ndarray, times: np.ndarray, kernel: Kernel) -> None:
         if len(at):
             self._add(at, kernel.locate(addresses[at], times[at]))
 
     def add_processes(
-        self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, times: np.ndarray, mappings: Mappings
+        self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, times: np.ndarray, mappings: ProcessMappings
     ) -> None:
         """Locates process by process, because addresses mean something else in each."""
         order = at[np.argsort(pid[at], kind="stable")]
@@ -149,18 +149,18 @@ class _Rows:
         for process, part in zip(pids.tolist(), np.split(order, first[1:]), strict=False):
             self._add(part, mappings.locate(process, addresses[part], times[part]))
 
-    def add_named(self, at: np.ndarray, mapping: MappedFile, name: Name) -> None:
+    def add_named(self, at: np.ndarray, mapping: MappedFile, name: JitName) -> None:
         if len(at):
             self.mapping[at] = self.mappings.setdefault(mapping, len(self.mappings))
             self.name[at] = self.names.setdefault(name, len(self.names))
 
-    def insert(self, at: np.ndarray, mapping: MappedFile, names: list[Name], name: np.ndarray) -> None:
+    def insert(self, at: np.ndarray, mapping: MappedFile, names: list[JitName], name: np.ndarray) -> None:
         """Inserts frames before these, each with one of `names`."""
         self.mapping = np.insert(self.mapping, at, self.mappings.setdefault(mapping, len(self.mappings)))
         self.address = np.insert(self.address, at, 0)
         self.name = np.insert(self.name, at, self._name_rows(names, name.astype(np.int64)))
 
-    def append(self, mapping: MappedFile, names: list[Name], name: np.ndarray) -> None:
+    def append(self, mapping: MappedFile, names: list[JitName], name: np.ndarray) -> None:
         if len(name):
             self.insert(np.full(len(name), len(self.mapping)), mapping, names, name)
 
@@ -179,6 +179,6 @@ class _Rows:
         used, inverse = np.unique(rows, return_inverse=True)
         return np.array([self.mappings.setdefault(files[r], len(self.mappings)) for r in used.tolist()])[inverse]
 
-    def _name_rows(self, names: list[Name], rows: np.ndarray) -> np.ndarray:
+    def _name_rows(self, names: list[JitName], rows: np.ndarray) -> np.ndarray:
         used, inverse = np.unique(rows, return_inverse=True)
         return np.array([self.names.setdefault(names[r], len(self.names)) for r in used.tolist()])[inverse]

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.kernel import Kernel
 from collector.processes import changes
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from icestream.columns import index_ranges
 
 
-def split(samples: Samples, mappings: Mappings, kernel: Kernel) -> tuple[Samples, np.ndarray]:
+def split(samples: DrainedSamples, mappings: ProcessMappings, kernel: Kernel) -> tuple[DrainedSamples, np.ndarray]:
     """Returns the samples with a stack for each time at which it may have meant something else, and a time (uint64)
     at which each stack was seen. Stacks that no sample refers to may be missing."""
     of_sample = samples.stack.astype(np.int64)
@@ -42,7 +42,7 @@ def split(samples: Samples, mappings: Mappings, kernel: Kernel) -> tuple[Samples
     ), times
 
 
-def _by_kernel_code(samples: Samples, of_sample: np.ndarray, kernel: Kernel) -> np.ndarray:
+def _by_kernel_code(samples: DrainedSamples, of_sample: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Returns a number for each sample (int64), in the order of their stacks: another one after code went that the
     kernel had generated, for stacks with such code."""
     went = kernel.changes()

@@ -8,10 +8,10 @@ import numpy as np
 
 from collector import metrics
 from collector.activity import activity_batch as activity
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from collector.batches.clock import Clock
 from collector.batches.locations import locate
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.delivery.message_log import Message
 from collector.host import Host
 from collector.kernel import Kernel
@@ -31,7 +31,7 @@ from icestream.v1.raw_pb2 import RawBatch
 class DrainedWindow:
     """The samples of a window, and when it began and ended."""
 
-    samples: Samples
+    samples: DrainedSamples
     start_monotonic_ns: int
     end_monotonic_ns: int
     period_ns: int  # the CPU time that each sample stands for
@@ -41,8 +41,8 @@ QUIET_NS = 60 * 10**9
 """A host on which nothing runs sends a batch without samples this often: whoever sends nothing for longer is away."""
 
 _MOST_ACTIVE = 2000
-"""Processes of a window that are read because of their activity. Who makes more of them, to keep the collector busy,
-has the labels that events give them."""
+"""So many processes of a window are read because of their activity. More of them, made to keep the collector busy, have
+the labels that events give them."""
 
 
 class Windows:
@@ -84,7 +84,11 @@ class Windows:
         self.details_s += time.thread_time() - began_s
 
     def messages(
-        self, drained: DrainedWindow, intervals: Intervals, services: Mapping[int, str], dropped_samples: int = 0
+        self,
+        drained: DrainedWindow,
+        intervals: ActivityIntervals,
+        services: Mapping[int, str],
+        dropped_samples: int = 0,
     ) -> list[Message]:
         """Makes the window's messages, activity before samples; none where nothing happened, for up to QUIET_NS.
 
@@ -117,7 +121,7 @@ class Windows:
         metrics.CLOCK_STEPS.inc(self._clock.steps - steps)
         return offset_ns
 
-    def _activity(self, drained: DrainedWindow, intervals: Intervals, offset_ns: int) -> list[Message]:
+    def _activity(self, drained: DrainedWindow, intervals: ActivityIntervals, offset_ns: int) -> list[Message]:
         off_cpu = drained.samples.off_cpu
         comms = drained.samples.comms | (off_cpu.comms if off_cpu is not None else {})
         self._notice(np.unique(np.concatenate([intervals.pid, intervals.span_pid])).tolist()[:_MOST_ACTIVE])
@@ -135,7 +139,12 @@ class Windows:
         return self._to_messages(ACTIVITY, activity.finish(parts, self._next(ACTIVITY), time.time_ns()))
 
     def _raw(
-        self, drained: DrainedWindow, samples: Samples, profile_type: str, offset_ns: int, dropped_samples: int = 0
+        self,
+        drained: DrainedWindow,
+        samples: DrainedSamples,
+        profile_type: str,
+        offset_ns: int,
+        dropped_samples: int = 0,
     ) -> list[Message]:
         samples, series, labels = label(samples, self._labels, self._operations)
         of_cpu = profile_type == DEFAULT_PROFILE_TYPE
@@ -161,7 +170,7 @@ class Windows:
         return self._to_messages(RAW, raw_encoder.finish(parts, self._next(RAW), time.time_ns()))
 
     def _window(
-        self, drained: DrainedWindow, samples: Samples, series: np.ndarray, labels: list[Labels], offset_ns: int
+        self, drained: DrainedWindow, samples: DrainedSamples, series: np.ndarray, labels: list[Labels], offset_ns: int
     ) -> raw_encoder.Window:
         stacks = locate(samples, self._mappings, self._kernel, self._python)
         return raw_encoder.Window(

@@ -6,7 +6,7 @@ import numpy as np
 
 from collector.bpf import records
 from collector.bpf.records import Descriptions
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from icestream.columns import index_ranges, sorted_keys
 
 
@@ -23,7 +23,7 @@ _SEARCHED = 8  # innermost kernel frames, for one in the code to leave out
 
 
 class Joined(NamedTuple):
-    samples: Samples
+    samples: DrainedSamples
     missing: int  # records without a stack, which are not in `samples`
     records: np.ndarray  # the records that have a stack, in the order of `samples`
 
@@ -48,7 +48,7 @@ def join(
     python = records.python_frames(stacks)
     depth, kernel_depth, frames = _frames(stacks, leave_out)
     return Joined(
-        Samples(
+        DrainedSamples(
             time_monotonic_ns=samples[:, 0].copy(),
             pid=samples[:, 2].astype(np.uint32),
             tid=(samples[:, 2] >> np.uint64(32)).astype(np.uint32),

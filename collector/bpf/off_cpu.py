@@ -14,7 +14,7 @@ from collector.bpf.loaders.libbpf import Map, open_raw_tracepoint, run_stats
 from collector.bpf.program import MOST_WAITS, PROGRAMS, ProfileProgram
 from collector.bpf.records import Descriptions
 from collector.bpf.ringbuf import RingBuffer
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class OffCpu:
             return self._long.key
         return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, [1, 6]].ravel()
 
-    def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> Samples:
+    def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> DrainedSamples:
         """The waits that ended since the last drain. `descriptions`: of this window; `before`: of the one before."""
         waits = np.concatenate([np.empty((0, records.WAIT_WORDS - 1), np.uint64), *self._read])
         self._read = []

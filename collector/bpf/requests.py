@@ -18,17 +18,17 @@ class RequestKind(enum.IntEnum):
     TABLE = 6  # the unwinding table of the mapping that starts at an address
 
 
-class Request(NamedTuple):
+class KernelRequest(NamedTuple):
     kind: int
     pid: int
     value: int
     time_monotonic_ns: int
 
 
-def take(buffer: RingBuffer) -> list[Request]:
+def take(buffer: RingBuffer) -> list[KernelRequest]:
     """Reads all requests. Several CPUs may request the same: each distinct request is returned once, with the time of
     the last."""
     complete = records.complete_requests(buffer.unread())
     distinct = {(what, value): time_monotonic_ns for what, value, time_monotonic_ns in complete[:, 1:4].tolist()}
     buffer.consume(complete.size)
-    return [Request(what & 0xFFFFFFFF, what >> 32, value, time) for (what, value), time in distinct.items()]
+    return [KernelRequest(what & 0xFFFFFFFF, what >> 32, value, time) for (what, value), time in distinct.items()]

@@ -12,7 +12,7 @@ from collector.bpf.loaders.choose import LoadError
 from collector.bpf.off_cpu import OffCpu, Waits
 from collector.bpf.perf_event import PARANOID
 from collector.bpf.program import Image, ProfileProgram, TlsPlace, image_of
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Sampler:
             program.descriptions.consume(words)
         return pids
 
-    def drain(self) -> Samples:
+    def drain(self) -> DrainedSamples:
         """Returns all samples since the last drain, each distinct stack once."""
         program = self._running()
         awaited = self._off_cpu.awaited() if self._off_cpu else _NONE_AWAITED

@@ -17,11 +17,11 @@ ENDS = (
 """`enum end` of bpf/walk.h in words; "" means complete."""
 
 FOUND_WITHOUT_RULE = 1 << 63
-"""An address in `Samples.frames` that is none: the frames behind it were found without an unwinding rule."""
+"""An address in `DrainedSamples.frames` that is none: the frames behind it were found without an unwinding rule."""
 
 
 @dataclass(frozen=True)
-class Samples:
+class DrainedSamples:
     """The n samples of one drain, with their s distinct stacks and c distinct contexts.
 
     User frames that are return addresses are moved back by one, into the call. Kernel frames are as the CPU had them:
@@ -48,7 +48,7 @@ class Samples:
     value: np.ndarray | None = None  # int64 (n,), nanoseconds; None: each is worth the period
     span_name: np.ndarray | None = None  # uint32 (n,), 0: none, else row + 1 of span_names; None: no sample has one
     span_names: tuple[str, ...] = ()  # by the labels of programs, see bpf/labels.h
-    off_cpu: "Samples | None" = None  # waits that ended in the same window; None: waits are not followed
+    off_cpu: "DrainedSamples | None" = None  # waits that ended in the same window; None: waits are not followed
 
     @property
     def nbytes(self) -> int:

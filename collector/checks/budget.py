@@ -9,8 +9,8 @@ import numpy as np
 
 from collector.bpf.perf_event import online_cpus
 from collector.bpf.sampler import Sampler, SamplerError
-from collector.checks.row import Row, limited, ok
-from collector.guest.budget import Limits
+from collector.checks.row import CheckRow, limited, ok
+from collector.guest.budget import BudgetLimits
 from collector.guest.own_cpu import enable_stats
 from collector.guest.pace import limits
 from collector.settings import CollectorSettings
@@ -37,7 +37,7 @@ class Seen:
     sampled: float  # of them a second, at the wanted frequency
 
 
-def cpu_budget(settings: CollectorSettings) -> Row:
+def cpu_budget(settings: CollectorSettings) -> CheckRow:
     """Samples for a while. Raises OSError where /proc cannot be read."""
     cpus = len(online_cpus())
     if not settings.cpu_budget:
@@ -49,7 +49,7 @@ def cpu_budget(settings: CollectorSettings) -> Row:
     return row(limits(settings, cpus), cpus, seen)
 
 
-def row(bounds: Limits, cpus: int, seen: Seen) -> Row:
+def row(bounds: BudgetLimits, cpus: int, seen: Seen) -> CheckRow:
     """What would fit on a host where this happens every second."""
     samples = 100 * cpus * (seen.run_s + _SAMPLE_S)  # per hertz, as the next one
     of_a_hertz = samples + 100 * _SAMPLED_PROCESS_S * seen.sampled / bounds.wanted_hz
@@ -64,7 +64,7 @@ def row(bounds: Limits, cpus: int, seen: Seen) -> Row:
     return limited(_THING, f"{says}: it would {_less(bounds, seen, samples, of_a_hertz)}", _ADVICE)
 
 
-def _less(bounds: Limits, seen: Seen, samples: float, of_a_hertz: float) -> str:
+def _less(bounds: BudgetLimits, seen: Seen, samples: float, of_a_hertz: float) -> str:
     """What it would do to take less, as guest/budget.py decides."""
     if samples * bounds.lowest_hz > bounds.percent:
         reached = max(1, int(bounds.percent / samples))

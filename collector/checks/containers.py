@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from collector.checks.row import Row, limited, missing, ok
+from collector.checks.row import CheckRow, limited, missing, ok
 from collector.settings import CollectorSettings
 from icestream.settings import SettingError
 
 
-def cgroups(mounts: Path = Path("/proc/self/mounts")) -> Row:
+def cgroups(mounts: Path = Path("/proc/self/mounts")) -> CheckRow:
     """Which versions are mounted. The cgroup of a process is in /proc/PID/cgroup, whether mounted or not."""
     try:
         kinds = {line.split()[2] for line in mounts.read_text().splitlines() if len(line.split()) > 2}
@@ -24,7 +24,7 @@ def cgroups(mounts: Path = Path("/proc/self/mounts")) -> Row:
     return ok("cgroups", f"{version}: processes have labels for container, pod and unit")
 
 
-def labels(settings: CollectorSettings) -> Row:
+def labels(settings: CollectorSettings) -> CheckRow:
     """Whether the settings and rules of labels can be used."""
     from collector.labels.label_config import label_config
 
@@ -35,7 +35,7 @@ def labels(settings: CollectorSettings) -> Row:
     return ok("labels", f"rules of {settings.relabel}" if settings.relabel else "the default ones")
 
 
-def kubernetes(settings: CollectorSettings) -> Row:
+def kubernetes(settings: CollectorSettings) -> CheckRow:
     """Whether the kubelet or the API server names this node's pods, if the settings want it."""
     thing = "Kubernetes"
     if settings.kubernetes == "off":

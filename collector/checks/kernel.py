@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from collector.checks.row import Row, limited, missing, ok
+from collector.checks.row import CheckRow, limited, missing, ok
 from collector.guest.capabilities import Capability, kernel_version, permitted
 from collector.kernel_code import kernel_build_id, stext
 
@@ -17,7 +17,7 @@ BUILD_IDS = (5, 12)
 _ROOT = Path("/")
 
 
-def version(release: str = "") -> Row:
+def version(release: str = "") -> CheckRow:
     release = release or os.uname().release
     running = kernel_version(release)
     if running < FLOOR:
@@ -31,7 +31,7 @@ def version(release: str = "") -> Row:
     return ok("kernel", f"{release}; {_dotted(FLOOR)} is the oldest, {_dotted(TESTED)} is what was tested")
 
 
-def btf(loader: str, root: Path = _ROOT) -> Row:
+def btf(loader: str, root: Path = _ROOT) -> CheckRow:
     if (root / "sys/kernel/btf/vmlinux").exists():
         return ok("BTF", "the kernel describes its types, so the shipped program can be fitted to it")
     if loader in ("auto", "bcc"):
@@ -42,7 +42,7 @@ def btf(loader: str, root: Path = _ROOT) -> Row:
     )  # fmt: skip
 
 
-def lockdown(root: Path = _ROOT) -> Row:
+def lockdown(root: Path = _ROOT) -> CheckRow:
     modes = _text(root / "sys/kernel/security/lockdown")
     mode = modes.partition("[")[2].partition("]")[0] or "none"
     if mode == "confidentiality":
@@ -53,7 +53,7 @@ def lockdown(root: Path = _ROOT) -> Row:
     return ok("lockdown", f"{mode}: eBPF may read the kernel's memory")
 
 
-def perf_event_paranoid(root: Path = _ROOT) -> Row:
+def perf_event_paranoid(root: Path = _ROOT) -> CheckRow:
     thing = "perf_event_paranoid"
     level = _text(root / "proc/sys/kernel/perf_event_paranoid").strip()
     if not level:
@@ -66,7 +66,7 @@ def perf_event_paranoid(root: Path = _ROOT) -> Row:
     return missing(thing, f"{level}: sampling whole CPUs needs CAP_PERFMON", "give CAP_PERFMON", needed=True)
 
 
-def symbols(root: Path = _ROOT) -> Row:
+def symbols(root: Path = _ROOT) -> CheckRow:
     if stext(root) and kernel_build_id(root):
         return ok("kernel symbols", "functions of the kernel have names")
     restrict = _text(root / "proc/sys/kernel/kptr_restrict").strip() or "?"
@@ -76,7 +76,7 @@ def symbols(root: Path = _ROOT) -> Row:
     )  # fmt: skip
 
 
-def ptrace_scope(root: Path = _ROOT) -> Row:
+def ptrace_scope(root: Path = _ROOT) -> CheckRow:
     scope = _text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
     if scope == "3":
         return limited(

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from collector.checks.row import Row, limited, missing, ok
+from collector.checks.row import CheckRow, limited, missing, ok
 from collector.guest.capabilities import Capabilities, Capability, permitted
 
 LACKS = {
@@ -24,13 +24,13 @@ _BY_ADMIN = NEEDED | {Capability.SYSLOG, Capability.CHECKPOINT_RESTORE}
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 
 
-def capabilities(held: Capabilities | None = None) -> list[Row]:
+def capabilities(held: Capabilities | None = None) -> list[CheckRow]:
     """A row for each capability."""
     held = permitted() if held is None else held
     return [_capability(capability, held) for capability in LACKS]
 
 
-def _capability(capability: Capability, held: Capabilities) -> Row:
+def _capability(capability: Capability, held: Capabilities) -> CheckRow:
     thing = f"CAP_{capability.name}"
     if capability in held:
         return ok(thing, "held")
@@ -42,7 +42,7 @@ def _capability(capability: Capability, held: Capabilities) -> Row:
     return limited(thing, f"not held: {LACKS[capability]}", advice)
 
 
-def seccomp(status: Path = Path("/proc/self/status")) -> Row:
+def seccomp(status: Path = Path("/proc/self/status")) -> CheckRow:
     match = re.search(r"^Seccomp:\s+(\d)", status.read_text(), re.MULTILINE)
     if match is None or match[1] == "0":
         return ok("seccomp", "no filter of system calls")
@@ -52,7 +52,7 @@ def seccomp(status: Path = Path("/proc/self/status")) -> Row:
     )  # fmt: skip
 
 
-def user_namespace(uid_map: Path = Path("/proc/self/uid_map")) -> Row:
+def user_namespace(uid_map: Path = Path("/proc/self/uid_map")) -> CheckRow:
     if uid_map.read_text().split()[:3] == ["0", "0", "4294967295"]:
         return ok("user namespace", "the host's: capabilities have their full effect")
     return missing(
@@ -61,7 +61,7 @@ def user_namespace(uid_map: Path = Path("/proc/self/uid_map")) -> Row:
     )  # fmt: skip
 
 
-def pid_namespace(own: Path = Path("/proc/self/ns/pid")) -> Row:
+def pid_namespace(own: Path = Path("/proc/self/ns/pid")) -> CheckRow:
     if os.stat(own).st_ino == _FIRST_PID_NAMESPACE:
         return ok("PID namespace", "the host's: every process can be seen")
     return missing(

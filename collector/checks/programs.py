@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 from collector.bpf.loaders.libbpf import BTF
-from collector.checks.row import Row, limited, missing, ok
+from collector.checks.row import CheckRow, limited, missing, ok
 
 _DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")
 
 
-def libbpf() -> Row:
+def libbpf() -> CheckRow:
     try:
         library = ctypes.CDLL("libbpf.so.1")
         library.libbpf_version_string.restype = ctypes.c_char_p
@@ -24,7 +24,7 @@ def libbpf() -> Row:
     return ok("libbpf", version)
 
 
-def bcc(loader: str) -> Row:
+def bcc(loader: str) -> CheckRow:
     """Whether BCC is installed, and whether it is needed here."""
     wanted = loader == "bcc" or (loader == "auto" and not BTF.exists())
     unused = "" if wanted else "; not used, as the kernel has BTF, except with --loader bcc"
@@ -38,7 +38,7 @@ def bcc(loader: str) -> Row:
     )
 
 
-def program(loader: str) -> Row:
+def program(loader: str) -> CheckRow:
     from collector.bpf.perf_event import online_cpus
     from collector.bpf.sampler import check
 
@@ -50,7 +50,7 @@ def program(loader: str) -> Row:
     return ok("profiling", f"the program was loaded and ran on {len(online_cpus())} CPUs ({1000 * took:.0f} ms)")
 
 
-def unwinding(machine: str = "") -> Row:
+def unwinding(machine: str = "") -> CheckRow:
     machine = machine or platform.machine()
     if machine == "x86_64":
         return ok("unwinding", "stacks of programs without frame pointers are complete")
@@ -58,7 +58,7 @@ def unwinding(machine: str = "") -> Row:
     return limited("unwinding", f"on {machine} only programs with frame pointers have complete stacks", advice)
 
 
-def process_events() -> Row:
+def process_events() -> CheckRow:
     """The kernel's events about processes and the files that they map."""
     from collector.processes.perf_ring import Rings
 
@@ -74,7 +74,7 @@ def process_events() -> Row:
     return ok(thing, "the kernel reports which files programs map: short-lived processes have names")
 
 
-def off_cpu(loader: str) -> Row:
+def off_cpu(loader: str) -> CheckRow:
     """Whether the profile of waits would work; it is off by default."""
     from collector.bpf.off_cpu import check
 

@@ -4,7 +4,7 @@ import os
 import time
 
 from collector.activity.context_finder import ContextFinder, ContextPublisher
-from collector.checks.row import Row, limited, ok
+from collector.checks.row import CheckRow, limited, ok
 from collector.labels.process_facts import read_thread_name
 from collector.labels.text import clean
 from collector.processes.mapped_files import FileCache
@@ -14,7 +14,7 @@ _SECONDS = 5.0
 _NAMED = 5
 
 
-def thread_contexts() -> Row:
+def thread_contexts() -> CheckRow:
     """Looks at the processes that run now, the youngest first."""
     thing = "thread contexts"
     publishers = _publishers()

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 from collector.checks import budget, containers, kernel, privileges, programs, publishers, resources
-from collector.checks.row import Mark, Row, limited
+from collector.checks.row import CheckMark, CheckRow, limited
 from collector.settings import CollectorSettings
 
-Check = Callable[[CollectorSettings], Row | list[Row]]
+Check = Callable[[CollectorSettings], CheckRow | list[CheckRow]]
 
 CHECKS: dict[str, Check] = {
     "kernel": lambda settings: kernel.version(),
@@ -46,22 +46,22 @@ CHECKS: dict[str, Check] = {
 _WIDTH = 110
 
 
-def rows(settings: CollectorSettings) -> Iterator[Row]:
+def rows(settings: CollectorSettings) -> Iterator[CheckRow]:
     """Yields each row as soon as it is known. A check that raises becomes a row that says so."""
     for thing, check in CHECKS.items():
         try:
             result = check(settings)
         except Exception as error:
             result = limited(thing, f"the check itself failed: {type(error).__name__}: {error}", "please report it")
-        yield from [result] if isinstance(result, Row) else result
+        yield from [result] if isinstance(result, CheckRow) else result
 
 
-def works(results: list[Row]) -> bool:
+def works(results: list[CheckRow]) -> bool:
     """Whether profiling would work."""
-    return not any(row.needed and row.mark is Mark.MISSING for row in results)
+    return not any(row.needed and row.mark is CheckMark.MISSING for row in results)
 
 
-def text(row: Row) -> str:
+def text(row: CheckRow) -> str:
     """The row as wrapped lines: the finding, then what to do."""
     head = f"{row.mark.value:<8} {row.thing:<22} "
     says = " ".join(row.says.split())
@@ -71,15 +71,15 @@ def text(row: Row) -> str:
     return "\n".join(lines)
 
 
-def verdict(results: list[Row]) -> str:
+def verdict(results: list[CheckRow]) -> str:
     if not works(results):
-        things = [row.thing for row in results if row.needed and row.mark is Mark.MISSING]
+        things = [row.thing for row in results if row.needed and row.mark is CheckMark.MISSING]
         return f"this host cannot be profiled: {', '.join(things)}"
-    left_out = [row.thing for row in results if row.mark is not Mark.OK]
+    left_out = [row.thing for row in results if row.mark is not CheckMark.OK]
     return f"this host can be profiled{'; limited: ' + ', '.join(left_out) if left_out else ''}"
 
 
-def as_json(results: list[Row]) -> str:
+def as_json(results: list[CheckRow]) -> str:
     """One object: `works`, and `checks`, a list of thing, mark, says, advice, needed."""
     checks = [dataclasses.asdict(row) | {"mark": row.mark.value} for row in results]
     return json.dumps({"works": works(results), "checks": checks}, indent=2)

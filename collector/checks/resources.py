@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 from collector.activity.activity_socket import answers
-from collector.checks.row import Row, limited, missing, ok
+from collector.checks.row import CheckRow, limited, missing, ok
 from collector.settings import CollectorSettings
 
 _KAFKA_S = 5.0
 
 
-def spool(settings: CollectorSettings) -> Row:
+def spool(settings: CollectorSettings) -> CheckRow:
     folder, limit_mb = settings.spool, settings.spool_limit_mb
     if _locked(folder / "lock"):
         return limited("spool", f"another collector is running and uses {folder}")
@@ -31,14 +31,14 @@ def spool(settings: CollectorSettings) -> Row:
     return ok("spool", f"{folder} can be written; {free_mb} MB free, {limit_mb} may be used")
 
 
-def folder(thing: str, path: Path, without: str, flag: str) -> Row:
+def folder(thing: str, path: Path, without: str, flag: str) -> CheckRow:
     """The folder of a cache. `without` says what follows if it cannot be used; `flag` sets another folder."""
     if reason := _not_writable(path):
         return limited(thing, f"{reason}: {without}", f"choose another with {flag}, or let this user write there")
     return ok(thing, f"{path} can be written")
 
 
-def activity_socket(settings: CollectorSettings) -> Row:
+def activity_socket(settings: CollectorSettings) -> CheckRow:
     thing, path = "activity socket", settings.activity_socket
     if path.exists() and answers(path):
         return limited(thing, f"another collector listens on {path}")
@@ -60,7 +60,7 @@ def activity_socket(settings: CollectorSettings) -> Row:
     return ok(thing, f"{path} can be bound")
 
 
-def metrics_listen(settings: CollectorSettings) -> Row:
+def metrics_listen(settings: CollectorSettings) -> CheckRow:
     thing, listen = "metrics", settings.metrics_listen
     if not listen:
         return ok(thing, "off")
@@ -79,7 +79,7 @@ def metrics_listen(settings: CollectorSettings) -> Row:
     return ok(thing, f"{listen} is free")
 
 
-def kafka(settings: CollectorSettings) -> Row:
+def kafka(settings: CollectorSettings) -> CheckRow:
     """Whether a broker answers, and has the topic."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient

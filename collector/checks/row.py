@@ -4,30 +4,30 @@ import enum
 from dataclasses import dataclass
 
 
-class Mark(enum.Enum):
+class CheckMark(enum.Enum):
     OK = "ok"
     LIMITED = "limited"  # the collector works, but something is left out
     MISSING = "missing"
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """One thing on this host. If it is `needed` and missing, the host cannot be profiled."""
 
     thing: str
-    mark: Mark
+    mark: CheckMark
     says: str  # the finding
     advice: str = ""  # what to do, if anything
     needed: bool = False
 
 
-def ok(thing: str, says: str) -> Row:
-    return Row(thing, Mark.OK, says)
+def ok(thing: str, says: str) -> CheckRow:
+    return CheckRow(thing, CheckMark.OK, says)
 
 
-def limited(thing: str, says: str, advice: str = "") -> Row:
-    return Row(thing, Mark.LIMITED, says, advice)
+def limited(thing: str, says: str, advice: str = "") -> CheckRow:
+    return CheckRow(thing, CheckMark.LIMITED, says, advice)
 
 
-def missing(thing: str, says: str, advice: str = "", needed: bool = False) -> Row:
-    return Row(thing, Mark.MISSING, says, advice, needed)
+def missing(thing: str, says: str, advice: str = "", needed: bool = False) -> CheckRow:
+    return CheckRow(thing, CheckMark.MISSING, says, advice, needed)

@@ -27,7 +27,7 @@ from icestream.v1.symbols_pb2 import SymbolFile
 
 TIMEOUT_S = 60.0
 _CHUNK_PAUSE_S = 0.05
-"""Between the messages of a large file, for those who read along."""
+"""The pause between the messages of a large file, for the consumers that read along."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka import Message as Report
 
 from collector import metrics
 from collector.delivery.message_log import Message
-from collector.delivery.spool import MEMORY_BYTES, Entry, Spool
+from collector.delivery.spool import MEMORY_BYTES, Spool, SpooledWindow
 from collector.settings import CollectorSettings
 from icestream.kafka.backlog import backlogs
 from icestream.kafka.clients import producer
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 _IN_FLIGHT_BYTES = 4 << 20
 _IN_FLIGHT_SHARE = 0.5
-"""Of the spool's limit: windows in flight cannot be dropped, and the rest is for the newest ones."""
+"""The share of the spool's limit that windows in flight may take: they cannot be dropped, and the rest is for the
+newest ones."""
 _RETRY_S = 5.0
 _AFTER_FAILURE_S = 1.0  # so that what fails at once does not fail all the time
 _IDLE_S = 2.0  # without a window; the client reports its errors then
@@ -44,13 +45,13 @@ _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, Ka
 class _Flight:
     """A window in flight."""
 
-    entry: Entry
+    entry: SpooledWindow
     size: int
     unacknowledged: int
     error: KafkaError | None = None
 
 
-class Publisher:
+class SpoolPublisher:
     """Publishes what is in the spool on a thread of its own, from `start` until `close`."""
 
     def __init__(self, settings: CollectorSettings, spool: Spool) -> None:
@@ -176,7 +177,7 @@ class Publisher:
                 self._producer.flush(_ALONE_S)
         return True
 
-    def _read(self, entry: Entry) -> list[Message] | None:
+    def _read(self, entry: SpooledWindow) -> list[Message] | None:
         """Returns None if its file cannot be read now: it is not lost, because a disk or a limit of open files may
         recover."""
         try:

@@ -34,7 +34,7 @@ class SpoolError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpooledWindow:
     """A window in the spool. `messages` is set if the disk could not take it."""
 
     number: int
@@ -49,7 +49,7 @@ class Spool:
         self._directory = directory
         self._limits = {True: memory_bytes, False: limit_bytes}  # by whether they are in memory
         self._lock = threading.Lock()
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._entries: OrderedDict[int, SpooledWindow] = OrderedDict()
         self._last = time.time_ns() // 1000  # the last number; larger than those of an earlier collector's files
         self._held: set[int] = set()
         self._bytes = {True: 0, False: 0}
@@ -71,13 +71,13 @@ class Spool:
                 with contextlib.suppress(SpoolError):
                     self._open()
             number = self._last = self._last + 1
-            entry = self._written(number, messages) or Entry(
+            entry = self._written(number, messages) or SpooledWindow(
                 number, sum(len(m.value) for m in messages), tuple(messages)
             )
             self._add(entry)
             self._drop_oldest(entry.messages is not None)
 
-    def hold(self, skip: set[int]) -> Entry | None:
+    def hold(self, skip: set[int]) -> SpooledWindow | None:
         """The oldest window whose number is not in `skip`; it is not dropped until `release`, `delete` or `give_up`."""
         with self._lock:
             entry = next((entry for number, entry in self._entries.items() if number not in skip), None)
@@ -85,11 +85,11 @@ class Spool:
                 self._held.add(entry.number)
             return entry
 
-    def release(self, entry: Entry) -> None:
+    def release(self, entry: SpooledWindow) -> None:
         with self._lock:
             self._held.discard(entry.number)
 
-    def read(self, entry: Entry) -> list[Message]:
+    def read(self, entry: SpooledWindow) -> list[Message]:
         """Its messages; fewer than were written where the file is damaged, none where it is gone. Raises OSError if the
         file cannot be read now."""
         if entry.messages is not None:
@@ -100,12 +100,12 @@ class Spool:
         except (FileNotFoundError, ValueError):
             return []
 
-    def delete(self, entry: Entry) -> None:
+    def delete(self, entry: SpooledWindow) -> None:
         """After delivery."""
         with self._lock:
             self._remove(entry)
 
-    def give_up(self, entry: Entry) -> None:
+    def give_up(self, entry: SpooledWindow) -> None:
         """Deletes a window that cannot be delivered, and counts the samples in it."""
         samples = self._observed(entry)
         with self._lock:
@@ -150,11 +150,11 @@ class Spool:
         self._last = max(self._last, *self._entries) if self._entries else self._last
         self._drop_oldest(False)
 
-    def _written(self, number: int, messages: Sequence[Message]) -> Entry | None:
+    def _written(self, number: int, messages: Sequence[Message]) -> SpooledWindow | None:
         """Writes the window to disk; None if the disk cannot take it."""
         if self._lock_file is not None:
             try:
-                entry = Entry(number, self._write(number, messages))
+                entry = SpooledWindow(number, self._write(number, messages))
                 self.trouble = None
                 return entry
             except FileNotFoundError:
@@ -172,11 +172,11 @@ class Spool:
             file.writelines(encode(messages))
             return file.tell()
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: SpooledWindow) -> None:
         self._entries[entry.number] = entry
         self._bytes[entry.messages is not None] += entry.size
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: SpooledWindow) -> None:
         if self._entries.pop(entry.number, None) is None:
             return
         self._held.discard(entry.number)
@@ -196,7 +196,7 @@ class Spool:
                 if self._bytes[in_memory] <= self._limits[in_memory]:
                     return
 
-    def _observed(self, entry: Entry) -> int:
+    def _observed(self, entry: SpooledWindow) -> int:
         """How many samples it has, as far as it can be read."""
         try:
             return observed(self.read(entry))
@@ -234,10 +234,10 @@ def _own(directory: Path) -> int:
         raise SpoolError(f"another collector uses the spool directory {directory}: {error}") from error
 
 
-def _left(directory: Path) -> Iterator[Entry]:
+def _left(directory: Path) -> Iterator[SpooledWindow]:
     """Windows that an earlier collector could not publish. Removes files that were not completely written."""
     for path in sorted(directory.iterdir()):
         if path.name.endswith(atomic_file.PART):
             path.unlink(missing_ok=True)
         elif path.suffix == _SUFFIX and path.stem.isdigit():
-            yield Entry(int(path.stem), path.stat().st_size)
+            yield SpooledWindow(int(path.stem), path.stat().st_size)

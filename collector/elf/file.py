@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collector.elf.error import reading
-from collector.elf.headers import LOAD, Header, Segment, read_header, read_segments
+from collector.elf.headers import LOAD, ElfHeader, Segment, read_header, read_segments
 from collector.elf.reader import MAX_OFFSET, Read
 from collector.elf.sections import Section, sections_of
 
@@ -14,7 +14,7 @@ class ElfFile:
     """`segments` are all program headers in the order of the table."""
 
     read: Read
-    header: Header
+    header: ElfHeader
     segments: tuple[Segment, ...]
 
     @cached_property

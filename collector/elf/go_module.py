@@ -17,7 +17,7 @@ from collector.elf.sections import Section, at, content, find
 MAX_BYTES = 64 << 20
 """A larger section is not searched, and of more relocations none is applied."""
 MAX_DATA_BYTES = 64 << 20
-"""Of the functions' data that are read."""
+"""The most data of functions that are read."""
 
 _SECTIONS = ".go.module", ".noptrdata", ".data"
 _FIRST_FUNCTION, _TEXT, _FUNCTION_DATA = 20, 22, 40  # the words minpc, text, gofunc

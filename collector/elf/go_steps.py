@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 MAX_BYTES = 64 << 20
-"""Of all tables of a program."""
+"""The most bytes of all tables of a program."""
 MAX_STEPS = 1 << 18
-"""Of one table; a longer one is not read."""
+"""The most steps of one table; a longer one is not read."""
 
 _MAX_NUMBER_BYTES = 5
 
 
-class Steps(NamedTuple):
-    """Of several functions, by function and address: where each value begins. int64 (k,)."""
+class GoSteps(NamedTuple):
+    """The steps of several functions, by function and address: where each value begins. int64 (k,)."""
 
     row: np.ndarray
     at: np.ndarray  # from the function's begin
@@ -53,7 +53,7 @@ class StepTables:
         count = (np.where(first % 2 == 0, *ends) - first) // 2
         return np.where(exists & (count <= MAX_STEPS), count, 0)
 
-    def steps(self, rows: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, sizes: np.ndarray) -> Steps:
+    def steps(self, rows: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, sizes: np.ndarray) -> GoSteps:
         """Returns the steps of the tables of `rows`, which are sorted and of functions of `sizes` bytes. All (n,)."""
         first, _ = self._first(offsets)
         behind = np.cumsum(lengths)
@@ -65,7 +65,7 @@ class StepTables:
         size = self._number[change + 1].astype(np.int64)
         at = _sums(size, table, begin) - size
         inside = (at < sizes[table]) & (size > 0)
-        return Steps(rows[table][inside], at[inside], value[inside])
+        return GoSteps(rows[table][inside], at[inside], value[inside])
 
     def _first(self, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The place of the number at each offset, and whether a table can be there. Offset 0 says that none is."""

@@ -18,7 +18,7 @@ _SEGMENT_64, _SEGMENT_32 = struct.Struct("<IIQQQQQQ"), struct.Struct("<8I")
 _EXECUTABLE = 1
 
 
-class Header(NamedTuple):
+class ElfHeader(NamedTuple):
     """`kind` is e_type (EXEC, DYN...); offsets are in the file; counts and sizes are of table entries."""
 
     is_64: bool
@@ -50,7 +50,7 @@ class Segment(NamedTuple):
         return bool(self.flags & _EXECUTABLE)
 
 
-def read_header(read: Read) -> Header:
+def read_header(read: Read) -> ElfHeader:
     """Raises ElfError, OSError and struct.error."""
     start = read(0, 64)
     if start[:4] != b"\x7fELF":
@@ -60,12 +60,12 @@ def read_header(read: Read) -> Header:
     is_64 = start[4] == 2
     fields = (_HEADER_64 if is_64 else _HEADER_32).unpack_from(start, _HEADER_OFFSET)
     kind, machine, _, entry, segments, sections, _, _, segment_size, segment_count, section_size, count, names = fields
-    return Header(
+    return ElfHeader(
         is_64, kind, machine, entry, segments, segment_size, segment_count, sections, section_size, count, names
     )
 
 
-def read_segments(read: Read, header: Header) -> tuple[Segment, ...]:
+def read_segments(read: Read, header: ElfHeader) -> tuple[Segment, ...]:
     """Returns all program headers in the order of the table. Raises ElfError and OSError."""
     count, layout = header.segment_count, _SEGMENT_64 if header.is_64 else _SEGMENT_32
     if not count:

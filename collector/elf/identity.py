@@ -15,17 +15,17 @@ import xxhash
 
 from collector.elf import file, headers, sections
 from collector.elf.error import reading
-from collector.elf.headers import EXEC, LOAD, Header, Segment
+from collector.elf.headers import EXEC, LOAD, ElfHeader, Segment
 from collector.elf.reader import Read, bytes_reader, file_reader
 from collector.elf.sections import Section
 
 MAX_NOTES = 4096
 MAX_NOTE_BYTES = 1 << 20
-"""Of all segments, or of all sections, of a file together."""
+"""The most bytes of the notes in all segments, or in all sections, of a file."""
 
 HASHED = "htlhash:"
 MAX_CODE_BYTES = 4 << 20
-"""Of a file's code that is hashed. What is larger is hashed in blocks that are spread over it evenly."""
+"""So much of a file's code is hashed. Larger code is hashed in blocks that are spread over it evenly."""
 
 _PAGE = 4096
 _BLOCK_BYTES = 1 << 16
@@ -140,7 +140,7 @@ def _build_id_among(notes: Iterable[Note]) -> str:
     return go
 
 
-def _headers_end(header: Header) -> int:
+def _headers_end(header: ElfHeader) -> int:
     start = 64 if header.is_64 else 52
     return start + (header.segment_count * header.segment_size if header.segments_offset == start else 0)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from collector.elf.error import ElfError
-from collector.elf.headers import Header, read_header
+from collector.elf.headers import ElfHeader, read_header
 from collector.elf.reader import Read
 
 MAX_SECTIONS = 4096
@@ -54,7 +54,7 @@ def read_sections(read: Read) -> list[Section]:
         return []
 
 
-def sections_of(read: Read, header: Header) -> list[Section]:
+def sections_of(read: Read, header: ElfHeader) -> list[Section]:
     """Returns all sections in the order of the table; [] if the table does not fit the file. Raises OSError."""
     layout = _SECTION_64 if header.is_64 else _SECTION_32
     if not header.sections_offset or header.section_size != layout.size:

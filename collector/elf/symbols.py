@@ -23,7 +23,7 @@ _UNDERSCORE = ord("_")
 _PART_BYTES, _PART_ROWS = 1 << 20, 1 << 15
 
 
-class Functions(NamedTuple):
+class ElfFunctions(NamedTuple):
     """Functions of one symbol table: uint64 starts and sizes, bindings, offsets of names in `names`."""
 
     start: np.ndarray
@@ -33,7 +33,7 @@ class Functions(NamedTuple):
     names: bytes
 
 
-def read_functions(read: Read, sections: Sequence[Section], kind: int) -> Functions | None:
+def read_functions(read: Read, sections: Sequence[Section], kind: int) -> ElfFunctions | None:
     """Returns the functions that the symbol table of that kind (SYMTAB, DYNSYM) defines; None if it has none. Symbols
     without a type, but with a size, are parts of functions that compilers put elsewhere (LLVM's basic block sections);
     in other sections than those with code, they may be anything. Raises OSError."""
@@ -47,7 +47,7 @@ def read_functions(read: Read, sections: Sequence[Section], kind: int) -> Functi
     if not len(rows):
         return None
     names = content(read, sections[section.link], MAX_TABLE_BYTES)
-    return Functions(
+    return ElfFunctions(
         rows["value"].astype(np.uint64), rows["size"].astype(np.uint64), rows["info"] >> 4, rows["name"], names
     )
 

@@ -3,8 +3,8 @@
 Every `MEASUREMENT_S` seconds its cost is compared with the budget, in two parts: what depends on the sampling rate, and
 what does not. When two measurements in a row are above the budget, work that does not depend on the rate is shed first,
 one level at a time. The rate is lowered when all of that is shed, or when the samples alone cost more than the budget.
-It does not fall below `Limits.lowest_hz` unless the samples alone would cost more than the budget there: below that
-bound, only a cost that depends on the rate is a reason to sample less.
+It does not fall below `BudgetLimits.lowest_hz` unless the samples alone would cost more than the budget there: below
+that bound, only a cost that depends on the rate is a reason to sample less.
 
 Two measurements in a row with room raise the rate by a quarter, and then take up shed work again. Each time that work
 has to be shed, it takes twice as many measurements with room until it is taken up again.
@@ -27,7 +27,7 @@ _MOST_PATIENCE = 32
 
 
 @dataclass(frozen=True)
-class Limits:
+class BudgetLimits:
     """`lowest_hz` is the bound below which only the cost of samples lowers the rate."""
 
     wanted_hz: int
@@ -63,7 +63,7 @@ def lowest_hz(wanted_hz: int, chosen_hz: int = 0) -> int:
     return min(wanted_hz, chosen_hz or max(-(-wanted_hz // 2), GOOD_FREQUENCY_HZ))
 
 
-def decide(limits: Limits, effort: Effort, cost: Cost) -> Effort:
+def decide(limits: BudgetLimits, effort: Effort, cost: Cost) -> Effort:
     """The effort from now on, after `cost` was measured with `effort`."""
     if limits.percent <= 0:
         return effort
@@ -89,7 +89,7 @@ def at_its_lowest(effort: Effort) -> bool:
     return effort.over >= IN_A_ROW and effort.shed == MAX_SHED
 
 
-def _less(limits: Limits, effort: Effort, cost: Cost) -> Effort:
+def _less(limits: BudgetLimits, effort: Effort, cost: Cost) -> Effort:
     """Sheds work, lowers the rate, or both."""
     shed, hz = effort.shed, effort.frequency_hz
     if shed == MAX_SHED or cost.by_rate > limits.percent:
@@ -101,7 +101,7 @@ def _less(limits: Limits, effort: Effort, cost: Cost) -> Effort:
     return replace(effort, frequency_hz=hz, shed=shed, over=0, under=0, patience=patience)
 
 
-def _affordable_hz(limits: Limits, effort: Effort, cost: Cost) -> int:
+def _affordable_hz(limits: BudgetLimits, effort: Effort, cost: Cost) -> int:
     """The highest rate that fits into the budget; not below the bound, if samples at the bound would fit alone."""
     if cost.by_rate <= 0:
         return effort.frequency_hz
@@ -109,7 +109,7 @@ def _affordable_hz(limits: Limits, effort: Effort, cost: Cost) -> int:
     return max(math.floor(min(limits.wanted_hz, fits)), min(limits.lowest_hz, _alone_hz(limits, effort, cost)))
 
 
-def _alone_hz(limits: Limits, effort: Effort, cost: Cost, part: float = 1.0) -> int:
+def _alone_hz(limits: BudgetLimits, effort: Effort, cost: Cost, part: float = 1.0) -> int:
     """The highest rate whose samples alone fit into that part of the budget."""
     if cost.by_rate <= 0:
         return limits.wanted_hz

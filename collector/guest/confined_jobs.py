@@ -22,7 +22,7 @@ NOT_CONFINED = 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChildLimits:
     """What a child may take."""
 
     memory_bytes: int
@@ -32,7 +32,7 @@ class Limits:
     nice: int = 0
 
 
-def serve(answer: Callable[[bytes, list[int]], bytes], limits: Limits, says_ready: bool = False) -> int:
+def serve(answer: Callable[[bytes, list[int]], bytes], limits: ChildLimits, says_ready: bool = False) -> int:
     """Confines this process, and answers jobs until the collector ends or sends none. Returns the exit code.
 
     `answer` gets the message and the descriptors of a job, which are closed behind it. What it raises ends the process.

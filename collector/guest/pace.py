@@ -151,10 +151,10 @@ class Pace:
         metrics.SHED.set(self._reached.shed)
 
 
-def limits(settings: CollectorSettings, cpus: int) -> budget.Limits:
+def limits(settings: CollectorSettings, cpus: int) -> budget.BudgetLimits:
     """The limits on a host with so many CPUs."""
     lowest = budget.lowest_hz(settings.frequency, settings.lowest_frequency)
-    return budget.Limits(settings.frequency, settings.cpu_budget * cpus, lowest)
+    return budget.BudgetLimits(settings.frequency, settings.cpu_budget * cpus, lowest)
 
 
 def period_ns(frequency_hz: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector import metrics
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from collector.labels.thread_labels import ThreadLabels
 from icestream.labels.operations import OperationNames
 from icestream.v1.activity_pb2 import Span
@@ -15,8 +15,8 @@ _SERVICE = "service"
 
 
 def label_activity(
-    intervals: Intervals, known: ThreadLabels, comms: Mapping[int, str], names: OperationNames
-) -> Intervals:
+    intervals: ActivityIntervals, known: ThreadLabels, comms: Mapping[int, str], names: OperationNames
+) -> ActivityIntervals:
     """Returns the activity to send. `comms` has the names of sampled threads, by thread ID.
 
     Intervals and spans of threads that relabeling rules drop are left out. A span has the service of its process's main
@@ -67,7 +67,7 @@ def _service(known: ThreadLabels, pid: int, tid: int, comms: Mapping[int, str]) 
 
 
 def _spans(
-    intervals: Intervals,
+    intervals: ActivityIntervals,
     known: ThreadLabels,
     comms: Mapping[int, str],
     of_process: Mapping[int, str],

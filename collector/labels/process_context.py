@@ -46,7 +46,7 @@ class ContextReader:
     _looks: int = 0
 
     def look(self) -> bool:
-        """Whether `attributes` changed. Of a process that is gone they stay."""
+        """Returns whether `attributes` changed. Those of a process that is gone stay."""
         now = self.clock()
         if now < self._due:
             return False

@@ -4,8 +4,8 @@ Reads what names a process while it lives. Makes labels once for each thread and
 changes: another program, another process context, another service in its activity, its pod. Labels with the name of a
 span are not kept: anybody may make many of them.
 
-Of a process that executed another program, and of one that got the ID of another one, the labels before are kept for a
-minute: samples have those of their time.
+When a process executes another program, or gets the ID of an earlier process, the labels before are kept for a minute:
+samples have those of their time.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class ThreadLabels(ProcessListener):
         return new
 
     def _keep(self, pid: int, earlier: _Earlier) -> None:
-        """Remembers a program that a process ran before. Of too many, nobody knows any more what the oldest were."""
+        """Remembers a program that a process ran before. Forgets the oldest ones if there are too many."""
         kept = self._earlier.setdefault(pid, deque())
         kept.append(earlier)
         if len(kept) > MAX_PROGRAMS:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector import metrics
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes import changes
 from icestream.clickhouse.span_operations import SPAN_NAME
@@ -13,7 +13,9 @@ from icestream.labels.operations import OperationNames
 from icestream.messages.checks import Labels
 
 
-def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple[Samples, np.ndarray, list[Labels]]:
+def label(
+    samples: DrainedSamples, known: ThreadLabels, names: OperationNames
+) -> tuple[DrainedSamples, np.ndarray, list[Labels]]:
     """Returns the samples to send, the row of each in the labels (int64 (n,)), and the distinct labels: those that each
     thread had when the sample was taken.
 
@@ -53,7 +55,7 @@ def _bounded(labels: Labels, names: OperationNames) -> Labels:
     return tuple((name, span_name if name == SPAN_NAME else value) for name, value in labels)
 
 
-def _only(samples: Samples, chosen: np.ndarray) -> Samples:
+def _only(samples: DrainedSamples, chosen: np.ndarray) -> DrainedSamples:
     return replace(
         samples,
         time_monotonic_ns=samples.time_monotonic_ns[chosen],

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from collector.elf.headers import Segment
-from collector.processes.mapped_files import Identity
+from collector.processes.mapped_files import FileIdentity
 
 _LINE = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) +(/[^\n]*)$", re.MULTILINE
@@ -22,7 +22,7 @@ Line = tuple[bytes, ...]
 
 
 class Copy(NamedTuple):
-    identity: Identity
+    identity: FileIdentity
     bias: int  # as in MappedRange
     line: Line  # of the mapping of the file beside it
 
@@ -35,7 +35,7 @@ class Neighbours:
         self._by_end = {int(line[1], 16): line for line in lines}
         self._by_start = {int(line[0], 16): line for line in lines}
 
-    def copy_at(self, start: int, end: int, identify: Callable[[Line], Identity | None]) -> Copy | None:
+    def copy_at(self, start: int, end: int, identify: Callable[[Line], FileIdentity | None]) -> Copy | None:
         """Returns of which file the code at these addresses may be a copy; None if what borders on them is of no file
         with code there. Raises what `identify` raises."""
         for line in (self._by_end.get(start), self._by_start.get(end)):
@@ -47,7 +47,7 @@ class Neighbours:
         return None
 
 
-def _biases(identity: Identity, offset: int, start: int) -> Iterator[int]:
+def _biases(identity: FileIdentity, offset: int, start: int) -> Iterator[int]:
     for segment in identity.elf.segments:
         if segment.offset & -_PAGE <= offset < segment.offset + segment.size:
             yield segment.vaddr + offset - segment.offset - start & _MASK

@@ -1,5 +1,5 @@
-"""Who can change a file. What a file says about itself (its build ID, its functions, how its stack is unwound) is
-believed for the files of that user only, because anybody can write another program's build ID into a file."""
+"""The user who can change a file. What a file says about itself (its build ID, its functions, how its stack is unwound)
+is believed for the files of that user only, because anybody can write another program's build ID into a file."""
 
 import os
 import stat

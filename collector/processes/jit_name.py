@@ -11,7 +11,7 @@ _PATH = re.compile(r" (?:/|file://|node:|internal/|\[eval|evalmachine|webpack|[A
 _NAMELESS = {"Script": "(script)", "Eval": "(eval)"}
 
 
-class Name(NamedTuple):
+class JitName(NamedTuple):
     """What the host itself can say of a frame; "" and 0 where it cannot."""
 
     function: str
@@ -19,15 +19,15 @@ class Name(NamedTuple):
     line: int = 0
 
 
-def parse_name(text: str) -> Name:
+def parse_name(text: str) -> JitName:
     """CPython's trampolines are called `py::FUNCTION:FILE` (python -X perf); what is in no known form is a function."""
     if text.startswith("py::"):
         function, _, file = text[4:].partition(":")
-        return Name(function, file)
-    return _of_v8(text) or Name(text, "")
+        return JitName(function, file)
+    return _of_v8(text) or JitName(text, "")
 
 
-def _of_v8(text: str) -> Name | None:
+def _of_v8(text: str) -> JitName | None:
     kind = _V8.match(text)
     where, _, column = text.rpartition(":")
     where, _, line = where.rpartition(":")
@@ -38,4 +38,4 @@ def _of_v8(text: str) -> Name | None:
     if space < 0:
         return None
     function = where[kind.end() : space] or _NAMELESS.get(kind[1], "(anonymous)")
-    return Name(function, where[space + 1 :].removeprefix("file://"), int(line))
+    return JitName(function, where[space + 1 :].removeprefix("file://"), int(line))

@@ -39,9 +39,9 @@ from icestream.symbols.build_ids import with_code
 from icestream.v1.common_pb2 import Mapping
 
 MAX_KNOWN_BYTES, MAX_REPORTED_BYTES, MAX_NOTED_BYTES = 16 << 20, 12 << 20, 4 << 20
-"""Of a FileCache: some 5,000 files that are as most are."""
+"""The limits of a FileCache: room for some 5,000 files that are as most are."""
 MAX_CODE_BYTES = 4 << 20
-"""Of what is remembered of the code of files: that of some 15,000."""
+"""What the hashes of the code of files may take: room for some 15,000."""
 MAX_COPIES = 16  # of files with one build ID
 _IDENTITY_BYTES, _SEGMENT_BYTES = 500, 350
 _LONGER = 5
@@ -78,7 +78,7 @@ class MapsEntry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Identity:
+class FileIdentity:
     build_id: str  # as in schemas/icestream/v1/common.proto
     elf: ElfIdentity
     code: str = ""  # a hash; "" of the vDSO
@@ -101,7 +101,7 @@ class Identity:
 
 
 class _Known(NamedTuple):
-    identity: Identity | None  # None: no ELF file
+    identity: FileIdentity | None  # None: no ELF file
 
     @property
     def bytes(self) -> int:
@@ -125,7 +125,7 @@ class _Reported(NamedTuple):
 
     user: int | None  # the effective one of the process that mapped it; None: it was opened after its process had ended
     path: str
-    identity: Identity
+    identity: FileIdentity
 
 
 class FileListener(Protocol):
@@ -167,13 +167,13 @@ class FileCache:
         self._held = HeldFiles()
         self._patience = _Patience(give_up_s)
         self._more_patience = _Patience(_LONGER * give_up_s, beside=self._patience)
-        self._vdso: Identity | None = None
+        self._vdso: FileIdentity | None = None
 
     def add_listener(self, listener: FileListener) -> None:
         """Call it before the first file is identified."""
         self._listeners.append(listener)
 
-    def identify(self, entry: MapsEntry) -> Identity | None:
+    def identify(self, entry: MapsEntry) -> FileIdentity | None:
         """Identifies the file of an entry; None if it is no ELF file. Raises OSError if the process is gone and the
         file cannot be found, and if its file system does not answer."""
         with self._lock:
@@ -181,7 +181,7 @@ class FileCache:
 
     def identify_reported(
         self, entry: MapsEntry, reported: bytes, offset: int, user: int | None, known: bool = True
-    ) -> Identity | None:
+    ) -> FileIdentity | None:
         """Identifies a file whose build ID the kernel reported when the file was mapped from `offset` on, by a process
         of this effective user, or by one that has ended (None). Reads nothing if a file with that path, that build ID
         and code at that offset is known of that user or of root, unless it may not be that one (`known`: False). Raises
@@ -189,7 +189,7 @@ class FileCache:
         with self._lock:
             return self.note_mapped(self._find_reported(entry, reported, offset, user, known), entry)
 
-    def note_mapped(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
+    def note_mapped(self, identity: FileIdentity | None, entry: MapsEntry) -> FileIdentity | None:
         """Notes that a process has this file mapped, at most once a second for each file."""
         if identity is None or not identity.build_id:
             return identity
@@ -247,14 +247,14 @@ class FileCache:
         self._patience.close()
         self._more_patience.close()
 
-    def vdso(self) -> Identity | None:
+    def vdso(self) -> FileIdentity | None:
         """The vDSO of this kernel, read from our own memory: all 64-bit processes have the same."""
         if self._vdso is None and (data := vdso_bytes()):
             try:
                 vdso = elf_identity.read_bytes(data)
             except ElfError:
                 return None
-            self._vdso = Identity(vdso.build_id, vdso)
+            self._vdso = FileIdentity(vdso.build_id, vdso)
         return self._vdso
 
     def _where(self, key: str) -> tuple[int, str]:
@@ -269,7 +269,7 @@ class FileCache:
 
     def _find_reported(
         self, entry: MapsEntry, reported: bytes, offset: int, user: int | None, may_be_known: bool
-    ) -> Identity | None:
+    ) -> FileIdentity | None:
         known = self._reported.get(reported) or ()
         own = [one for one in known if one.user == user or one.identity.owner == ROOT]
         length = entry.end - entry.start
@@ -289,7 +289,7 @@ class FileCache:
             self._learn(reported, _Reported(user, entry.path, identity))
         return identity
 
-    def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
+    def _identify(self, entry: MapsEntry, reported: bytes = b"") -> FileIdentity | None:
         held, identity = self._opened(self._patience, entry, reported)
         if identity is not None and identity.build_id and not self._held.touch(identity.key, entry.pid):
             self._held.keep(identity.key, held, entry.pid)
@@ -306,7 +306,7 @@ class FileCache:
             os.close(held)
         return None
 
-    def _opened(self, patience: Patience, entry: MapsEntry, reported: bytes = b"") -> tuple[int, Identity | None]:
+    def _opened(self, patience: Patience, entry: MapsEntry, reported: bytes = b"") -> tuple[int, FileIdentity | None]:
         """Returns a descriptor that holds the file, and what it is."""
         held, key, identity = patience.run(
             entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
@@ -314,7 +314,7 @@ class FileCache:
         self._known.put(key, _Known(identity))
         return held, self._tell_apart(identity) if identity is not None else None
 
-    def _tell_apart(self, identity: Identity) -> Identity:
+    def _tell_apart(self, identity: FileIdentity) -> FileIdentity:
         """What a file is known by, if another one with its build ID may have other code."""
         first = self._first.get(identity.build_id)
         if first is None or (identity.owner == ROOT != first.owner):
@@ -324,7 +324,7 @@ class FileCache:
             return identity
         return dataclasses.replace(identity, build_id=with_code(identity.build_id, identity.code))
 
-    def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, tuple[int, ...], Identity | None]:
+    def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, tuple[int, ...], FileIdentity | None]:
         """Returns a descriptor that holds the file. Changes nothing here: it runs on another thread, and may end when
         nobody waits for it any more."""
         descriptor = open_entry(entry, reported)
@@ -374,12 +374,12 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
 
 
-def _read(descriptor: int, status: os.stat_result) -> Identity | None:
+def _read(descriptor: int, status: os.stat_result) -> FileIdentity | None:
     try:
         file = elf_identity.read_file(descriptor)
         code = elf_identity.code_hash(file_reader(descriptor), file)
         build_id = file.build_id or with_code(elf_identity.file_hash(descriptor), code)
-        return Identity(build_id, file, code, status.st_dev, status.st_ino, owner_of(status))
+        return FileIdentity(build_id, file, code, status.st_dev, status.st_ino, owner_of(status))
     except ElfError:
         return None
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from collector.processes.mapped_files import UNKNOWN, MappedFile
 from collector.processes.mapped_ranges import MappedRange, put
-from collector.processes.perfmap import Name
+from collector.processes.perfmap import JitName
 from icestream.columns import address_ranges
 
 MAX_EARLIER = 2048  # ranges of one process
@@ -31,7 +31,7 @@ class Located:
     address: np.ndarray  # uint64 (n,)
     name: np.ndarray  # int64 (n,)
     files: list[MappedFile]
-    names: list[Name] = field(default_factory=list)
+    names: list[JitName] = field(default_factory=list)
 
 
 def nowhere(count: int) -> Located:
@@ -252,7 +252,7 @@ class MappedHistory:
 
     @property
     def _all(self) -> _Columns:
-        """Of earlier ranges, and then of those now."""
+        """The columns of earlier ranges, and then of those now."""
         if self._all_cached is None:
             self._all_cached = _columns([*(each for earlier in self._earlier for each in earlier.ranges), *self.ranges])
         return self._all_cached

@@ -14,10 +14,10 @@ from collector.elf.headers import Segment
 from collector.processes import memory
 from collector.processes.copied_text import Line, Neighbours
 from collector.processes.file_owner import ROOT
-from collector.processes.mapped_files import UPROBES, VDSO, FileCache, Identity, MappedFile, MapsEntry
+from collector.processes.mapped_files import UPROBES, VDSO, FileCache, FileIdentity, MappedFile, MapsEntry
 from collector.processes.process import effective_user_of, folder_of
 from collector.processes.process_events import Mapped
-from collector.processes.range_limit import MAX_RANGES, Range, limited
+from collector.processes.range_limit import MAX_RANGES, NamedRange, limited
 from collector.processes.regular_file import program_of
 from icestream.v1.common_pb2 import Mapping
 
@@ -61,7 +61,7 @@ class _PartKey(NamedTuple):
 class _FilePart(NamedTuple):
     """What is known of a part of a file."""
 
-    identity: Identity
+    identity: FileIdentity
     file: MappedFile
     path: str
     deleted: bool
@@ -71,7 +71,7 @@ class _FilePart(NamedTuple):
 
 class _Found(NamedTuple):
     mapped_range: MappedRange
-    identity: Identity | None = None  # of its file
+    identity: FileIdentity | None = None  # of its file
     segment: Segment | None = None
 
 
@@ -200,7 +200,7 @@ class MappedRangeReader:
         return _of_file(copy.identity, copy.bias, _entry_of(pid, copy.line)._replace(start=start, end=end))
 
 
-def _of_file(identity: Identity, bias: int, entry: MapsEntry) -> MappedRange:
+def _of_file(identity: FileIdentity, bias: int, entry: MapsEntry) -> MappedRange:
     file = MappedFile(Mapping.FILE, identity.build_id, entry.path)
     return MappedRange(entry.start, entry.end, bias, file, identity.key, False, entry)
 
@@ -212,10 +212,10 @@ def _takes_code(new: MappedRange, ranges: Sequence[MappedRange]) -> bool:
 
 
 def _segment(
-    identity: Identity, entry: MapsEntry, offset: int, before: Callable[[], Iterable[MappedRange]]
+    identity: FileIdentity, entry: MapsEntry, offset: int, before: Callable[[], Iterable[MappedRange]]
 ) -> Segment | None:
-    """The segment that a mapping is of. Of several ones in the same page it is the one whose address fits: to those
-    that the file must have, or to other mappings of the file; else, by address, the first one of that length."""
+    """Returns the segment that a mapping belongs to. If the same page has several, it is the one whose address fits: to
+    those that the file must have, or to other mappings of the file; else, by address, the first one of that length."""
     segments = identity.elf.segments_at(offset)
     if len(segments) < 2:
         return segments[0] if segments else None
@@ -236,13 +236,13 @@ def _segment_end(segment: Segment, entry: MapsEntry, offset: int) -> int:
 
 
 def _read_maps(pid: int) -> bytes:
-    memory.take_lock(pid)  # who cannot have it cannot open the files that are mapped either
+    memory.take_lock(pid)  # without it, the files that are mapped cannot be opened either
     with open(f"{folder_of(pid)}/maps", "rb") as maps:
         return maps.read()
 
 
-def _described(line: Line) -> Range:
-    return Range(int(line[0], 16), int(line[1], 16), line[6], not line[6].startswith(b"/"))
+def _described(line: Line) -> NamedRange:
+    return NamedRange(int(line[0], 16), int(line[1], 16), line[6], not line[6].startswith(b"/"))
 
 
 def _joined_lines(first: Line, last: Line) -> Line:
@@ -279,8 +279,8 @@ def put(ranges: list[MappedRange], mapped_range: MappedRange, replaced: list[Map
     return True
 
 
-def _described_range(each: MappedRange) -> Range:
-    return Range(each.start, each.end, each.file.file, each.anonymous and each.entry is None)
+def _described_range(each: MappedRange) -> NamedRange:
+    return NamedRange(each.start, each.end, each.file.file, each.anonymous and each.entry is None)
 
 
 def _joined(first: MappedRange, last: MappedRange) -> MappedRange:

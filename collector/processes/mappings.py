@@ -26,14 +26,14 @@ from collector.processes.process import Process, is_another, read_process, start
 from collector.processes.process_events import Records
 from collector.processes.process_table import ProcessTable
 
-__all__ = ["Located", "MappedRange", "Mappings"]
+__all__ = ["Located", "MappedRange", "ProcessMappings"]
 
 _KEEP_S = 60.0
 _NO_TIMES = np.empty(0, np.uint64)
 _PERF_MAP_STEPS = 8  # of reading a perf map, at a time
 
 
-class Mappings:
+class ProcessMappings:
     """The mappings of all processes of this host that were noticed or that events were about.
 
     Several threads may use it; `locate` and `expire` are for one of them.

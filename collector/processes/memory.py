@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 class _Patience(Patience):
     whose, thread, hanging = "its memory", "read-memory", metrics.HANGING_PROCESSES
-    heavy_s = math.inf  # who looks has bounds of its own, and may have much to read
+    heavy_s = math.inf  # a reader has bounds of its own, and may have much to read
 
     def key(self, pid: int, path: str) -> str:
         return name(pid)

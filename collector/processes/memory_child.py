@@ -10,12 +10,12 @@ import os
 import struct
 import sys
 
-from collector.guest.confined_jobs import Limits, serve
+from collector.guest.confined_jobs import ChildLimits, serve
 
 AREA, LENGTH, SIZE = struct.Struct("<QQ"), struct.Struct("<q"), struct.Struct("<I")
 MAX_BYTES = 4 << 20
-"""Of all areas of a job."""
-_LIMITS = Limits(memory_bytes=64 << 20, file_bytes=2 * MAX_BYTES, job_cpu_seconds=5, idle_s=600.0)
+"""The most bytes of all areas of a job."""
+_LIMITS = ChildLimits(memory_bytes=64 << 20, file_bytes=2 * MAX_BYTES, job_cpu_seconds=5, idle_s=600.0)
 
 
 def main() -> int:

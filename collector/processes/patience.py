@@ -34,12 +34,12 @@ GIVE_UP_S = 3.0
 MOST_HANGING = 16
 """So many mounts that hang; then no file is looked at."""
 MOST_HANGS = 3
-"""Of one user other than root: those within REFUSED_S, and older ones that still hang."""
+"""One user other than root may have so many: those within REFUSED_S, and older ones that still hang."""
 REFUSED_S = 600.0
 USUAL_S = 0.1
 """What nearly all work takes less than."""
 HEAVY_S = 0.5
-"""Of CPU time that one file may take; others take some milliseconds."""
+"""The CPU time that one file may take; most take some milliseconds."""
 _LOOKS = 10
 """So many of them find work that waits in the kernel: then it is given up, even if each read is answered, slowly."""
 _MOST_REMEMBERED = 1000  # users with hangs, and heavy files
@@ -239,7 +239,7 @@ def waits_at(task: str, cpu_s: Callable[[], float]) -> float | None:
 
 
 def _account_of(pid: int, user: int | None) -> int:
-    """Who answers for a process of this user: where that is a subordinate ID, the one whose it is."""
+    """Returns the user who answers for a process of this user: the owner of a subordinate ID, else the user itself."""
     return namespace_owner_of(pid) or user or 0
 
 

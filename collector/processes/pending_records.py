@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 
-from collector.processes.process_events import Event, Record, decode, is_mapping
+from collector.processes.process_events import Event, EventRecord, decode, is_mapping
 
 MAX_RECORDS = 25_000
 """About 9 MB: the last seconds of a host that starts a thousand processes a second."""
@@ -13,11 +13,11 @@ class PendingRecords:
     """The latest records, at most MAX_RECORDS. The oldest are dropped first."""
 
     def __init__(self) -> None:
-        self._batches: deque[list[Record]] = deque()
-        self._of_process: dict[int, deque[Record]] = {}
+        self._batches: deque[list[EventRecord]] = deque()
+        self._of_process: dict[int, deque[EventRecord]] = {}
         self._count = 0
 
-    def add(self, records: list[Record]) -> list[int]:
+    def add(self, records: list[EventRecord]) -> list[int]:
         """Returns the processes that the records are about, in the order of their first records."""
         pids: dict[int, None] = {}
         for record in records:
@@ -59,7 +59,7 @@ class PendingRecords:
         too_many = sum(map(is_mapping, waiting)) - most
         if too_many <= 0:
             return False
-        kept: deque[Record] = deque()
+        kept: deque[EventRecord] = deque()
         for record in waiting:
             if too_many > 0 and is_mapping(record):
                 too_many -= 1

@@ -2,8 +2,8 @@
 
 The process appends lines (perfmap_lines.py) as it compiles; where areas overlap, the last one is right. The file
 belongs to the process and may hold anything and be large: a child process reads it, only what is new, at most
-STEP_BYTES at a time (about 20 ms), of a file at most MAX_BYTES. Of each area 20 bytes are kept: its addresses, and
-where its line is in the file, which stays open and from where the names are read that are asked for.
+STEP_BYTES at a time (about 20 ms), and at most MAX_BYTES of a file. An area takes 20 bytes here: its addresses, and
+where its line is in the file. The file stays open; the names that are asked for are read from it.
 
 Process IDs come again, in containers always as 1, and the files stay. So what was last written before the program began
 is of another one: it is left out, and what is appended to it counts. A file whose beginning, or last bytes that were
@@ -22,14 +22,14 @@ import numpy as np
 
 from collector.processes import areas
 from collector.processes.areas import Areas
-from collector.processes.jit_name import Name
+from collector.processes.jit_name import JitName
 from collector.processes.patience import Patience
-from collector.processes.perfmap_messages import MAX_LINES, Part
+from collector.processes.perfmap_messages import MAX_LINES, LinesJob
 from collector.processes.perfmap_reader import Owner, PerfMapError, PerfMapReader
 from collector.processes.process import folder_of, start_monotonic_ns
 from collector.processes.regular_file import hold_in_root, reopen, status_in_root
 
-__all__ = ["Name", "PerfMap", "PerfMaps"]
+__all__ = ["JitName", "PerfMap", "PerfMaps"]
 
 MAX_BYTES = 128 << 20
 STEP_BYTES = 2 << 20
@@ -73,13 +73,13 @@ class PerfMap:
         except OSError:
             return False
 
-    def lookup(self, addresses: np.ndarray) -> tuple[np.ndarray, list[Name]]:
+    def lookup(self, addresses: np.ndarray) -> tuple[np.ndarray, list[JitName]]:
         """Rows (int64) of the names of addresses (uint64), -1 where no area covers them; and the names."""
         lines = self._recent.find(addresses)
         lines = np.where(lines >= 0, lines, self._main.find(addresses))
         distinct, first, row = np.unique(lines, return_index=True, return_inverse=True)
         named = self._names_of(dict(zip(distinct.tolist(), addresses[first].tolist(), strict=True)))
-        names: list[Name] = []
+        names: list[JitName] = []
         row_of = np.full(len(distinct), -1, np.int64)
         for i, line in enumerate(distinct.tolist()):
             if line in named:
@@ -99,7 +99,7 @@ class PerfMap:
         self._checksum: int | None = 0
         self._exhausted = (-1, -1)  # size and time of the file when there was no more to read
         self._main = self._recent = areas.NONE
-        self._names: dict[int, Name | None] = {}
+        self._names: dict[int, JitName | None] = {}
 
     def _let_go(self) -> None:
         if self._file >= 0:
@@ -122,7 +122,7 @@ class PerfMap:
         self._owner = Owner.of(status)
         if status.st_size and status.st_mtime_ns < _began_unix_ns(self._process, self._began_monotonic_ns):
             with self._opened() as file:
-                lines = self._reader.lines(file, Part(status.st_size, 0, 0, None), self._owner)  # only the checksum
+                lines = self._reader.lines(file, LinesJob(status.st_size, 0, 0, None), self._owner)  # only the checksum
             if lines is None:
                 self._let_go()
                 raise OSError("the perf map cannot be read")
@@ -152,7 +152,7 @@ class PerfMap:
         if most <= 0 or not size or (size, written_ns) == self._exhausted:  # files of the kernel's have no size
             return False
         with self._opened() as file:
-            lines = self._reader.lines(file, Part(self._offset, most, STEP_LINES, self._checksum), self._owner)
+            lines = self._reader.lines(file, LinesJob(self._offset, most, STEP_LINES, self._checksum), self._owner)
         if lines is None:
             return False
         if lines.checksum is None:
@@ -171,11 +171,11 @@ class PerfMap:
             self._main, self._recent = areas.over(self._main, self._recent), areas.NONE
             self._main = _latest(self._main, MAX_AREAS)
 
-    def _names_of(self, lines: dict[int, int]) -> dict[int, Name]:
+    def _names_of(self, lines: dict[int, int]) -> dict[int, JitName]:
         """The names in lines. `lines`: where each is in the file, -1 for none -> an address in its area. A line has no
         name where the file says something else there by now; that is remembered, too."""
         unknown = {line: address for line, address in lines.items() if line >= 0 and line not in self._names}
-        found: dict[int, Name | None] = {}
+        found: dict[int, JitName | None] = {}
         if unknown and self._file >= 0 and not self._failed:
             try:
                 with self._opened() as file:
@@ -258,7 +258,8 @@ def _look(held: int, root: str, path: str) -> tuple[os.stat_result, os.stat_resu
 
 def _identity(process: str) -> tuple[str, int]:
     """The process ID in its own namespace, and the user as whom it makes files: the last of NSpid and of Uid in
-    /proc/PID/status (proc(5)). Who owns /proc/PID is not that user: a process can make root the owner. Raises OSError.
+    /proc/PID/status (proc(5)). The owner of /proc/PID may be another user: a process can make root the
+    owner. Raises OSError.
     """
     with open(f"{process}/status", encoding="utf-8", errors="replace") as status:
         last = {line.partition(":")[0]: line.split()[-1] for line in status if line.startswith(("NSpid:", "Uid:"))}

@@ -8,9 +8,9 @@ import os
 import struct
 import sys
 
-from collector.guest.confined_jobs import Limits, serve
+from collector.guest.confined_jobs import ChildLimits, serve
 from collector.processes.perfmap_lines import read_lines, read_names
-from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, Part, decode_job, encode_lines, encode_names
+from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, LinesJob, decode_job, encode_lines, encode_names
 
 SIZE = struct.Struct("<I")
 MEMORY_BYTES = 256 << 20
@@ -21,7 +21,7 @@ IDLE_S = 600.0
 
 
 def main() -> int:
-    return serve(answer, Limits(MEMORY_BYTES, MAX_ANSWER_BYTES, JOB_CPU_SECONDS, IDLE_S), says_ready=True)
+    return serve(answer, ChildLimits(MEMORY_BYTES, MAX_ANSWER_BYTES, JOB_CPU_SECONDS, IDLE_S), says_ready=True)
 
 
 def answer(job: bytes, descriptors: list[int]) -> bytes:
@@ -29,7 +29,7 @@ def answer(job: bytes, descriptors: list[int]) -> bytes:
     perf_map, target = descriptors
     wanted = decode_job(job)
     try:
-        if isinstance(wanted, Part):
+        if isinstance(wanted, LinesJob):
             data = encode_lines(read_lines(perf_map, *wanted))
         else:
             data = encode_names(read_names(perf_map, *wanted))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.processes.jit_name import Name, parse_name
+from collector.processes.jit_name import JitName, parse_name
 
 MAX_LINE = 1100
 _CHECKED = 4096  # bytes
@@ -23,7 +23,7 @@ _BLANK = np.isin(np.arange(256), [9, 32])
 _LINE = re.compile(rb"(?:0x)?([0-9a-fA-F]+)[ \t]+(?:0x)?([0-9a-fA-F]+)[ \t]+([^ \t\n][^\n]*)")
 
 
-class Lines(NamedTuple):
+class PerfMapLines(NamedTuple):
     """The areas (none empty) of the well-formed lines in a part of a perf map."""
 
     used: int  # bytes of the part that were read
@@ -34,11 +34,11 @@ class Lines(NamedTuple):
     checksum: int | None  # of the file up to what was read; None: what is before the part is no longer what it was
 
 
-def read_lines(file: int, offset: int, most_bytes: int, most_lines: int, checksum: int | None) -> Lines:
+def read_lines(file: int, offset: int, most_bytes: int, most_lines: int, checksum: int | None) -> PerfMapLines:
     """Reads the lines from an offset on, if the file up to there has that checksum (None: any). Raises OSError."""
     if checksum is not None and checksum != _checksum(file, offset):
         nothing = np.empty(0, np.uint64)
-        return Lines(0, False, nothing, nothing, nothing.astype(np.uint32), None)
+        return PerfMapLines(0, False, nothing, nothing, nothing.astype(np.uint32), None)
     data = os.pread(file, most_bytes, offset)
     all_ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     ends = all_ends[:most_lines]
@@ -46,26 +46,26 @@ def read_lines(file: int, offset: int, most_bytes: int, most_lines: int, checksu
         used = len(data) if len(data) > 2 * MAX_LINE else 0  # no line of ours is that long
         nothing = np.empty(0, np.uint64)
         read = _checksum(file, offset + used)
-        return Lines(used, used == most_bytes > 0, nothing, nothing, nothing.astype(np.uint32), read)
+        return PerfMapLines(used, used == most_bytes > 0, nothing, nothing, nothing.astype(np.uint32), read)
     used = int(ends[-1]) + 1
     start, size, begin = _parse(data[:used], ends)
     more = len(all_ends) > most_lines or len(data) == most_bytes
-    return Lines(used, more, start, size, begin.astype(np.uint32), _checksum(file, offset + used))
+    return PerfMapLines(used, more, start, size, begin.astype(np.uint32), _checksum(file, offset + used))
 
 
-def read_names(file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
+def read_names(file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[JitName | None]:
     """Returns the name in the line at each offset; None where it says nothing (any more) of that address. Raises
     OSError."""
     return [_name(file, offset, address) for offset, address in zip(offsets, addresses, strict=True)]
 
 
 def _checksum(file: int, end: int) -> int:
-    """Of the first and the last bytes of what is before `end`."""
+    """Returns the checksum of the first and the last bytes before `end`."""
     length = min(end, _CHECKED)
     return zlib.crc32(os.pread(file, length, end - length), zlib.crc32(os.pread(file, length, 0)))
 
 
-def _name(file: int, offset: int, address: int) -> Name | None:
+def _name(file: int, offset: int, address: int) -> JitName | None:
     match = _LINE.match(os.pread(file, MAX_LINE, offset))
     if match is None or not 0 <= address - int(match[1][:16], 16) < int(match[2][:16], 16):
         return None

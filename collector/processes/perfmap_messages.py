@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collector.processes.jit_name import Name
-from collector.processes.perfmap_lines import MAX_LINE, Lines
+from collector.processes.jit_name import JitName
+from collector.processes.perfmap_lines import MAX_LINE, PerfMapLines
 
 MAX_LINES = 32_768
-"""Of one job."""
+"""The most lines of one job."""
 MAX_NAMES = 512
-"""Of one job."""
+"""The most names of one job."""
 
 _LINES, _NAMES = b"l", b"n"
 _PART = struct.Struct("<QIIq")  # offset, most bytes, most lines, checksum
@@ -29,11 +29,11 @@ MAX_ANSWER_BYTES = max(_HEAD.size + MAX_LINES * _LINE_BYTES, MAX_NAMES * (6 * MA
 """A control character takes six bytes in JSON."""
 
 
-class AnswerError(ValueError):
+class PerfMapAnswerError(ValueError):
     """It is no answer to the job."""
 
 
-class Part(NamedTuple):
+class LinesJob(NamedTuple):
     """A job: read the lines of a part of a perf map."""
 
     offset: int
@@ -44,24 +44,24 @@ class Part(NamedTuple):
     def encode(self) -> bytes:
         return _LINES + _PART.pack(*self[:3], _NO_CHECKSUM if self.checksum is None else self.checksum)
 
-    def decode_answer(self, data: bytes) -> Lines:
-        """Raises AnswerError."""
+    def decode_answer(self, data: bytes) -> PerfMapLines:
+        """Raises PerfMapAnswerError."""
         if len(data) < _HEAD.size:
-            raise AnswerError("it has no head")
+            raise PerfMapAnswerError("it has no head")
         used, more, count, checksum = _HEAD.unpack_from(data)
         if used > self.most_bytes or count > self.most_lines or len(data) != _HEAD.size + count * _LINE_BYTES:
-            raise AnswerError("it has more than what was asked for")
+            raise PerfMapAnswerError("it has more than what was asked for")
         start = np.frombuffer(data, "<u8", count, _HEAD.size)
         size = np.frombuffer(data, "<u8", count, _HEAD.size + 8 * count)
         offset = np.frombuffer(data, "<u4", count, _HEAD.size + 16 * count)
         if not ((size > 0) & (size < 1 << 32) & (start < (1 << 64) - (1 << 32)) & (offset < used)).all():
-            raise AnswerError("an area or a line is out of range")
+            raise PerfMapAnswerError("an area or a line is out of range")
         if not (0 <= checksum < 1 << 32 or (checksum == _NO_CHECKSUM and not used and self.offset)):
-            raise AnswerError("the checksum is out of range")
-        return Lines(used, bool(more), start, size, offset, None if checksum == _NO_CHECKSUM else checksum)
+            raise PerfMapAnswerError("the checksum is out of range")
+        return PerfMapLines(used, bool(more), start, size, offset, None if checksum == _NO_CHECKSUM else checksum)
 
 
-class Wanted(NamedTuple):
+class NamesJob(NamedTuple):
     """A job: read the names in lines, of which at most MAX_NAMES are named by their offsets, with an address in the
     area of each."""
 
@@ -71,42 +71,42 @@ class Wanted(NamedTuple):
     def encode(self) -> bytes:
         return _NAMES + np.array(self.offsets, "<u4").tobytes() + np.array(self.addresses, "<u8").tobytes()
 
-    def decode_answer(self, data: bytes) -> list[Name | None]:
-        """Raises AnswerError."""
+    def decode_answer(self, data: bytes) -> list[JitName | None]:
+        """Raises PerfMapAnswerError."""
         try:
             found = json.loads(data)
             if not isinstance(found, list) or len(found) != len(self.offsets):
-                raise AnswerError("it has not one name for each line")
+                raise PerfMapAnswerError("it has not one name for each line")
             return [None if each is None else _checked(each) for each in found]
         except (ValueError, RecursionError) as error:
-            raise AnswerError(str(error)) from None
+            raise PerfMapAnswerError(str(error)) from None
 
 
-def decode_job(job: bytes) -> Part | Wanted:
+def decode_job(job: bytes) -> LinesJob | NamesJob:
     """Reads a job of the collector's."""
     if job[:1] == _LINES:
         offset, most_bytes, most_lines, checksum = _PART.unpack(job[1:])
-        return Part(offset, most_bytes, most_lines, None if checksum == _NO_CHECKSUM else checksum)
+        return LinesJob(offset, most_bytes, most_lines, None if checksum == _NO_CHECKSUM else checksum)
     count = (len(job) - 1) // 12
     offsets, addresses = np.frombuffer(job, "<u4", count, 1), np.frombuffer(job, "<u8", count, 1 + 4 * count)
-    return Wanted(offsets.tolist(), addresses.tolist())
+    return NamesJob(offsets.tolist(), addresses.tolist())
 
 
-def encode_lines(lines: Lines) -> bytes:
+def encode_lines(lines: PerfMapLines) -> bytes:
     checksum = _NO_CHECKSUM if lines.checksum is None else lines.checksum
     head = _HEAD.pack(lines.used, lines.more, len(lines.start), checksum)
     columns = lines.start.astype("<u8"), lines.size.astype("<u8"), lines.offset.astype("<u4")
     return head + b"".join(column.tobytes() for column in columns)
 
 
-def encode_names(names: Sequence[Name | None]) -> bytes:
+def encode_names(names: Sequence[JitName | None]) -> bytes:
     return json.dumps(names, ensure_ascii=False).encode()
 
 
-def _checked(each: Any) -> Name:
+def _checked(each: Any) -> JitName:
     """Raises ValueError where it is no name, or has characters that cannot be encoded."""
     match each:
         case [str(function), str(file), int(line)] if 0 <= line < 10**9:
             if len((function + file).encode()) <= _MAX_NAME_BYTES:
-                return Name(function, file, line)
-    raise AnswerError("it is no name")
+                return JitName(function, file, line)
+    raise PerfMapAnswerError("it is no name")

@@ -14,16 +14,17 @@ from typing import NamedTuple, TypeVar
 
 from collector import metrics
 from collector.guest.confined_child import ConfinedChild
-from collector.processes.jit_name import Name
+from collector.processes.jit_name import JitName
 from collector.processes.perfmap_child import SIZE
-from collector.processes.perfmap_lines import Lines
-from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, MAX_NAMES, AnswerError, Part, Wanted
+from collector.processes.perfmap_lines import PerfMapLines
+from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, MAX_NAMES, LinesJob, NamesJob, PerfMapAnswerError
 
 log = logging.getLogger(__name__)
 
 COMMAND = ["-m", "collector.processes.perfmap_child"]
 TIMEOUT_S = 10.0
-"""Of a job; on a busy host, the child has to wait for a CPU. The start of the child may take as long before that."""
+"""A job may take so long: on a busy host, the child has to wait for a CPU. The child's start may take as long
+before."""
 MAX_FAILURES = 3
 FAILURES_S = 600.0
 """An owner of MAX_FAILURES files that failed within that time is left out until it is over."""
@@ -37,7 +38,7 @@ class PerfMapError(RuntimeError):
 
 
 class Owner(NamedTuple):
-    """Who wrote a file. Root of a container is root, too, but its files are on a device of its own."""
+    """The user who wrote a file. Root of a container is root, too, but its files are on a device of its own."""
 
     user: int
     device: int  # 0 for other users, who may mount what they like in a namespace of theirs
@@ -52,19 +53,19 @@ class PerfMapReader:
 
     def __init__(self) -> None:
         self.child = ConfinedChild(COMMAND, TIMEOUT_S, "code that was compiled at run time has no names")
-        self._failures: OrderedDict[Owner, list[float]] = OrderedDict()  # when; who failed last comes last
+        self._failures: OrderedDict[Owner, list[float]] = OrderedDict()  # when; the one that failed last comes last
 
-    def lines(self, file: int, part: Part, owner: Owner) -> Lines | None:
+    def lines(self, file: int, part: LinesJob, owner: Owner) -> PerfMapLines | None:
         """Reads a part of a perf map of that owner; None where it cannot be read, or its owner is left out. Raises
         PerfMapError, and OSError where there is no child."""
         return self._ask(file, owner, part.encode(), part.decode_answer)
 
-    def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int], owner: Owner) -> list[Name | None]:
+    def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int], owner: Owner) -> list[JitName | None]:
         """Reads the names in lines, each with an address in its area; None for those without (any more). Fewer, of the
         first lines, where the file cannot be read (now). Raises PerfMapError, and OSError where there is no child."""
-        names: list[Name | None] = []
+        names: list[JitName | None] = []
         for i in range(0, len(offsets), MAX_NAMES):
-            wanted = Wanted(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])
+            wanted = NamesJob(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])
             read = self._ask(file, owner, wanted.encode(), wanted.decode_answer)
             if read is None:
                 break
@@ -85,9 +86,9 @@ class PerfMapReader:
                 return None
             data = os.pread(target, min(size, MAX_ANSWER_BYTES), 0)
             if len(data) != size:
-                raise AnswerError("it has another size than the child says")
+                raise PerfMapAnswerError("it has another size than the child says")
             return decode(data)
-        except (AnswerError, struct.error) as error:
+        except (PerfMapAnswerError, struct.error) as error:
             self.child.stop()
             self._note_failure(owner)
             raise PerfMapError(str(error)) from None

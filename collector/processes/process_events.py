@@ -1,8 +1,8 @@
 """Reads the kernel's records about processes from the bytes of its rings.
 
 Formats: PERF_RECORD_COMM, _EXIT, _FORK, _MMAP2, _KSYMBOL and _LOST in linux/perf_event.h, each followed by its
-time (CLOCK_MONOTONIC), as perf_ring.py asks for it. Of records about processes, `parse` reads only what all share,
-`decode` the rest.
+time (CLOCK_MONOTONIC), as perf_ring.py asks for it. `parse` reads only what all records about processes share, `decode`
+the rest.
 """
 
 import os
@@ -71,7 +71,7 @@ class KernelCode(NamedTuple):
     gone: bool
 
 
-class Record(NamedTuple):
+class EventRecord(NamedTuple):
     """A record that is not decoded yet."""
 
     time_monotonic_ns: int
@@ -84,7 +84,7 @@ class Record(NamedTuple):
 class Records:
     """Records of all CPUs in the order of their times, without those about threads."""
 
-    records: list[Record]
+    records: list[EventRecord]
     lost: int  # records that the kernel had no room for
     lost_monotonic_ns: int  # the time of the last loss
     kernel_code: list[KernelCode] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Records:
 
 def parse(parts: list[bytes]) -> Records:
     """Reads whole records of several rings. Stops in a part where the bytes do not fit the format."""
-    records: list[Record] = []
+    records: list[EventRecord] = []
     kernel_code: list[KernelCode] = []
     lost, lost_monotonic_ns = 0, 0
     header, time = _HEADER.unpack_from, _TIME.unpack_from
@@ -114,18 +114,18 @@ def parse(parts: list[bytes]) -> Records:
                 or (kind == _FORK and pid != parent)
                 or (kind == _EXIT and pid == tid)
             ):
-                records.append(Record(time(data, at - 8)[0], pid, data, begin))
+                records.append(EventRecord(time(data, at - 8)[0], pid, data, begin))
     records.sort(key=attrgetter("time_monotonic_ns"))
     return Records(records, lost, lost_monotonic_ns, kernel_code)
 
 
-def is_mapping(record: Record) -> bool:
+def is_mapping(record: EventRecord) -> bool:
     """Whether it says what a process mapped, whatever that is."""
     kind: int = _HEADER.unpack_from(record.data, record.start)[0]
     return kind == _MMAP2
 
 
-def decode(record: Record) -> Event | None:
+def decode(record: EventRecord) -> Event | None:
     """The event that a record reports; None where it is not about code."""
     monotonic_ns, data, at = record.time_monotonic_ns, record.data, record.start
     kind, misc, size, _, parent, _ = _HEADER.unpack_from(data, at)

@@ -17,7 +17,8 @@ from collector.processes.process_events import Event, Executed, Exited, Forked, 
 
 MAX_PROCESSES = 8192
 MAX_RANGES = 48_000
-"""Of all processes: what fits into the kernel's map of mappings, with room for what comes between two windows."""
+"""The most ranges of all processes: they fit into the kernel's map of mappings, with room for what comes between two
+windows."""
 
 MAX_EARLIER = 32_768
 """Ranges of all processes that others took the place of."""
@@ -30,7 +31,7 @@ _NEVER = -1
 
 
 class ProcessTable:
-    """Processes by process ID. Has no lock: `Mappings` calls it under its own.
+    """Processes by process ID. Has no lock: `ProcessMappings` calls it under its own.
 
     Until /proc was read, a `Process` that is known from events has (time of the exec, 0, 0) as its program.
     """

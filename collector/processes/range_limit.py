@@ -10,18 +10,19 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 MAX_RANGES = 1 << 12
-"""Of one process. The eBPF program could find one among 2^14; fewer, so that no process fills its map."""
+"""The most ranges of one process. The eBPF program could find one among 2^14; fewer, so that no process fills its
+map."""
 T = TypeVar("T")
 
 
-class Range(NamedTuple):
+class NamedRange(NamedTuple):
     start: int
     end: int
     name: str | bytes  # of the file, or of the memory
     joins: bool  # whether it may be joined with one of the same name
 
 
-def limited(ranges: Sequence[T], describe: Callable[[T], Range], join: Callable[[T, T], T], most: int) -> list[T]:
+def limited(ranges: Sequence[T], describe: Callable[[T], NamedRange], join: Callable[[T, T], T], most: int) -> list[T]:
     """Returns at most so many of the ranges, which are sorted by address. `join` makes one of two and what is between.
     If there are still too many, those of files that have few come first."""
     if len(ranges) <= most:

@@ -18,13 +18,13 @@ from typing import TypeVar
 from collector.generated_code import GeneratedCode
 from collector.guest.priority import run_at_once
 from collector.guest.stalls import Working
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.perf_ring import Rings
-from collector.processes.process_events import KernelCode, Record, Records, parse
+from collector.processes.process_events import EventRecord, KernelCode, Records, parse
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", Record, KernelCode)
+T = TypeVar("T", EventRecord, KernelCode)
 _TIME = attrgetter("time_monotonic_ns")
 
 BUDGET = 0.005
@@ -48,7 +48,7 @@ class Watcher:
 
     def __init__(
         self,
-        mappings: Mappings,
+        mappings: ProcessMappings,
         budget: float = BUDGET,
         ring_bytes: int = 0,
         generated: GeneratedCode | None = None,
@@ -64,7 +64,7 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._saved_s = _BURST_S  # CPU time that may still be used at once
         self._began = self._due = time.monotonic()  # the last reading; when to read at the latest
-        self._later: list[Record] = []  # read, but not given to `mappings` yet
+        self._later: list[EventRecord] = []  # read, but not given to `mappings` yet
         self._later_code: list[KernelCode] = []  # or to `generated`
         self._warned = ""  # the last warning
         self.eager = True  # whether events are decoded at once

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from collector.processes import memory
-from collector.python.layout import Layout, Text
-from collector.python.lines import MAX_TABLE_BYTES, Lines, parse_lines
+from collector.python.layout import PythonLayout, Text
+from collector.python.lines import MAX_TABLE_BYTES, CodeLines, parse_lines
 from collector.python.memory import read_areas
 
 MAX_CODES = 16_384
@@ -44,10 +44,10 @@ class Code:
 
     def __init__(self, function: str, file: str, table: bytes, first_line: int) -> None:
         self.function, self.file = function, file
-        self._lines: Lines | tuple[bytes, int] = table, first_line
+        self._lines: CodeLines | tuple[bytes, int] = table, first_line
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> CodeLines:
         if isinstance(self._lines, tuple):
             self._lines = parse_lines(*self._lines)
         return self._lines
@@ -63,7 +63,7 @@ class PythonCode:
     def __len__(self) -> int:
         return len(self._known)
 
-    def read(self, pid: int, layout: Layout, addresses: Iterable[int]) -> None:
+    def read(self, pid: int, layout: PythonLayout, addresses: Iterable[int]) -> None:
         """Reads the code objects at these addresses."""
         wanted = np.array(sorted(set(addresses)), np.uint64)
         for at in range(0, len(wanted), _READ_AT_ONCE):

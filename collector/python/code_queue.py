@@ -5,7 +5,7 @@ import threading
 AT_ONCE = 64
 """Reading so many takes some milliseconds."""
 MOST = 10_000
-"""Of one process that wait; the others are asked for again."""
+"""So many of one process may wait; the others are asked for again."""
 
 
 class CodeQueue:

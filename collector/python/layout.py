@@ -99,12 +99,12 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PythonLayout:
     walk: Walk
     text: Text
 
 
-def layout(version: int, code_type: int, offsets: bytes) -> Layout:
+def layout(version: int, code_type: int, offsets: bytes) -> PythonLayout:
     """Returns the layout of the build with this PY_VERSION_HEX. `code_type`: PyCode_Type - _PyRuntime, 0 if it is not
     known; `offsets`: the first OFFSETS_BYTES of its _PyRuntime. Raises LayoutError."""
     minor = version >> 16 & 0xFF
@@ -118,7 +118,7 @@ def layout(version: int, code_type: int, offsets: bytes) -> Layout:
     return result
 
 
-def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layout:
+def _published(minor: int, version: int, code_type: int, offsets: bytes) -> PythonLayout:
     fields = [field for field in map(_field, _FIELDS.split()) if field[0] <= minor]
     if offsets[:8] != COOKIE or len(offsets) < 16 + 8 * len(fields):
         raise LayoutError("_PyRuntime does not begin with offsets")
@@ -166,7 +166,7 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
         bytes_length=o["bytes.ob_size"],
         bytes_data=o["bytes.ob_sval"],
     )
-    return Layout(walk, text)
+    return PythonLayout(walk, text)
 
 
 def _field(text: str) -> tuple[int, str]:
@@ -175,7 +175,7 @@ def _field(text: str) -> tuple[int, str]:
     return int(since[1:] or 13), name
 
 
-def _check(checked: Layout, name: str) -> None:
+def _check(checked: PythonLayout, name: str) -> None:
     """Checks what the eBPF program relies on. Raises LayoutError."""
     walk, text = checked.walk, checked.text
     in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner]
@@ -198,24 +198,24 @@ def _check(checked: Layout, name: str) -> None:
         raise LayoutError(f"CPython {name}: its offsets of objects are out of range")
 
 
-def _python_3_11(code_type: int) -> Layout:
+def _python_3_11(code_type: int) -> PythonLayout:
     walk = Walk(
         code_type=code_type, interpreters=40, threads=16, interpreter_next=0, thread_next=8, thread_id=152,
         thread_frame=56, cframes=1, cframe_frame=8, cframe_previous=16, frame_code=32, frame_previous=48,
         frame_instruction=56, frame_owner=69, frame_is_entry=68, object_type=8, code_line=72,
         code_name=128, code_traceable=168, code_bytecode=184, code_version=0,
     )  # fmt: skip
-    return Layout(walk, _text(walk, text_ascii=48, text_compact=72))
+    return PythonLayout(walk, _text(walk, text_ascii=48, text_compact=72))
 
 
-def _python_3_12(code_type: int) -> Layout:
+def _python_3_12(code_type: int) -> PythonLayout:
     walk = Walk(
         code_type=code_type, interpreters=40, threads=72, interpreter_next=0, thread_next=8, thread_id=136,
         thread_frame=56, cframes=1, cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8,
         frame_instruction=56, frame_owner=70, frame_is_entry=0, object_type=8, code_line=68,
         code_name=128, code_traceable=176, code_bytecode=192, code_version=68 + _VERSION_BEHIND_LINE,
     )  # fmt: skip
-    return Layout(walk, _text(walk, text_ascii=40, text_compact=56))
+    return PythonLayout(walk, _text(walk, text_ascii=40, text_compact=56))
 
 
 def _text(walk: Walk, text_ascii: int, text_compact: int) -> Text:

@@ -21,7 +21,7 @@ _CACHED = 4096  # tables; most have less than 200 bytes
 _MAX_LINE = (1 << 31) - 1
 
 
-class Lines:
+class CodeLines:
     """The lines of one code object."""
 
     __slots__ = ("_lines", "_starts")
@@ -36,7 +36,7 @@ class Lines:
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def parse_lines(table: bytes, first_line: int) -> Lines:
+def parse_lines(table: bytes, first_line: int) -> CodeLines:
     """Decodes a table; damaged ones give wrong lines, no errors. Processes of the same program share the result."""
     data = np.frombuffer(table, np.uint8).astype(np.int64)
     entries = np.flatnonzero(data & 0x80)
@@ -48,7 +48,7 @@ def parse_lines(table: bytes, first_line: int) -> Lines:
     units = (data[entries] & 7) + 1
     new = np.ones(len(lines), bool)
     new[1:] = lines[1:] != lines[:-1]
-    return Lines(array("I", (2 * starts(units))[new].tolist()), array("I", lines[new].tolist()))
+    return CodeLines(array("I", (2 * starts(units))[new].tolist()), array("I", lines[new].tolist()))
 
 
 def _signed_varints(data: np.ndarray, at: np.ndarray) -> np.ndarray:

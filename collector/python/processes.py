@@ -8,17 +8,17 @@ import numpy as np
 
 from collector.processes.mapped_files import MappedFile
 from collector.processes.patience import Patiently, at_once
-from collector.processes.perfmap import Name
+from collector.processes.perfmap import JitName
 from collector.processes.process import user_of
 from collector.python.code import Key, PythonCode
-from collector.python.layout import Layout
-from collector.python.runtime import MappedRange, PythonRuntimes, Runtime
+from collector.python.layout import PythonLayout
+from collector.python.runtime import FileRange, PythonRuntimes, Runtime
 from icestream import ids
 from icestream.v1.common_pb2 import Mapping
 
 MAX_PROCESSES = 8192
 PYTHON = MappedFile(Mapping.NAMED, "", "[python]")
-UNNAMED = Name("[python]", PYTHON.file)
+UNNAMED = JitName("[python]", PYTHON.file)
 """The name of a frame whose code object was gone before it was read."""
 
 _OFFSET, _CHECK = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFF)
@@ -40,9 +40,9 @@ class PythonProcesses:
         self._set_layout, self._layouts_set = set_layout, 0
         self._code = PythonCode()
         self._lock = threading.Lock()
-        self._layouts: dict[int, Layout] = {}  # of processes
+        self._layouts: dict[int, PythonLayout] = {}  # of processes
 
-    def changed(self, pid: int, ranges: Iterable[MappedRange]) -> Runtime | None:
+    def changed(self, pid: int, ranges: Iterable[FileRange]) -> Runtime | None:
         """Notes the mappings of a process; returns its interpreter, or None if it has none whose frames can be read."""
         runtime = self.runtimes.of(ranges, partial(user_of, pid))
         while self._layouts_set < len(self.runtimes.layouts):
@@ -62,7 +62,7 @@ class PythonProcesses:
         if layout is not None:
             self._code.read(pid, layout, addresses)
 
-    def names(self, pid: np.ndarray, code: np.ndarray, info: np.ndarray) -> tuple[list[Name], np.ndarray]:
+    def names(self, pid: np.ndarray, code: np.ndarray, info: np.ndarray) -> tuple[list[JitName], np.ndarray]:
         """Returns the distinct names of p Python frames (uint32, uint64, uint64, as the program sends them), and the
         row (int64) of each frame's name. Reads the code objects that were not read before."""
         distinct = ids.combine(ids.combine(pid, code), info << np.uint64(8))
@@ -78,7 +78,7 @@ class PythonProcesses:
             self.read(process, [key.address for key in of_process])
             known |= self._code.find(of_process)
         names = [
-            Name(code_object.function, code_object.file, code_object.lines.at(at))
+            JitName(code_object.function, code_object.file, code_object.lines.at(at))
             if (code_object := known.get(key))
             else UNNAMED
             for key, at in zip(keys, offset.tolist(), strict=True)
@@ -93,7 +93,7 @@ class PythonProcesses:
             for pid in gone:
                 self._layouts.pop(pid, None)
 
-    def _layout(self, pid: int) -> Layout | None:
+    def _layout(self, pid: int) -> PythonLayout | None:
         """Returns the layout of a process; for one that was just forked, its parent's."""
         with self._lock:
             layout = self._layouts.get(pid)

@@ -9,20 +9,20 @@ from typing import NamedTuple, Protocol
 from collector import metrics
 from collector.elf.reader import file_reader
 from collector.processes.patience import Patiently, at_once
-from collector.python.layout import Layout, LayoutError
+from collector.python.layout import LayoutError, PythonLayout
 from collector.python.symbols import Interpreter, find_interpreter
 
 log = logging.getLogger(__name__)
 
 MAX_LAYOUTS = 64  # PYTHON_LAYOUTS of the program
 MAX_LAYOUTS_OF_USER = 16
-"""Of a user other than root: files that publish made-up offsets must not take the rows that others need."""
+"""A user other than root may have so many: files with made-up offsets must not take the rows that others need."""
 
 MAX_FILES = 8192
 _MASK = (1 << 64) - 1
 
 
-class MappedRange(Protocol):
+class FileRange(Protocol):
     """A mapped range of a process, see collector/processes/mapped_ranges.py."""
 
     @property
@@ -49,13 +49,13 @@ class PythonRuntimes:
     def __init__(self, open_file: Callable[[str], int | None], patiently: Patiently = at_once) -> None:
         self._open_file, self._patiently = open_file, patiently
         self._files: dict[str, Interpreter | None] = {}
-        self._rows: dict[Layout, int] = {}
+        self._rows: dict[PythonLayout, int] = {}
         self._rows_of_users: Counter[int | None] = Counter()
-        self.layouts: list[Layout] = []
+        self.layouts: list[PythonLayout] = []
         self.refused: Counter[str] = Counter()
         """How many files have an interpreter whose frames cannot be read, by reason."""
 
-    def of(self, ranges: Iterable[MappedRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
+    def of(self, ranges: Iterable[FileRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
         the user of the process, None if it has ended."""
         biases = {mapped.file_key: mapped.bias for mapped in ranges if mapped.entry}  # the vDSO cannot be opened
@@ -90,7 +90,7 @@ class PythonRuntimes:
         finally:
             os.close(descriptor)
 
-    def _row(self, layout: Layout, user: Callable[[], int | None]) -> int | None:
+    def _row(self, layout: PythonLayout, user: Callable[[], int | None]) -> int | None:
         if layout not in self._rows:
             if len(self.layouts) >= MAX_LAYOUTS:
                 self._refuse(f"more than {MAX_LAYOUTS} builds of CPython on this host")

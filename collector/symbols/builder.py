@@ -20,14 +20,15 @@ from icestream.v1.symbols_pb2 import SymbolFile
 
 CHUNK_BYTES = 850_000
 MAX_COMPRESSED_BYTES = 64 << 20
-"""Of a file sent through Kafka; larger ones need a symbol store."""
+"""The most bytes of a file sent through Kafka; larger ones need a symbol store."""
 
 TIMEOUT_S = 120.0
 LARGE_TIMEOUT_S = 300.0
 """For large files, which may take a minute of CPU: in the systemd unit, two children share half a CPU."""
 
 MAX_STUCK_OF_USER = 2
-"""Of a user whose files nobody else runs: then those are not read, so that they do not take all of MAX_STUCK."""
+"""A user may have so many files stuck that nobody else runs. Then no more of such files are read, so that they do not
+take all of MAX_STUCK."""
 _ENDING_S = 1.0
 _TOO_MUCH = "the symbols take more memory or time than is allowed"
 _NOT_CONFINED = "the process that reads symbols cannot be confined: the kernel lacks CONFIG_SECCOMP_FILTER"

@@ -14,7 +14,7 @@ _HEADER = b"MODULE Linux x86_64 000000000000000000000000000000000 names\n"
 _BLANK = dict.fromkeys(range(32), " ")
 
 
-class Range(NamedTuple):
+class SymbolRange(NamedTuple):
     start: int
     end: int  # not part of it
     name: str
@@ -34,16 +34,16 @@ class CodeRanges:
     def __len__(self) -> int:
         return len(self.start)
 
-    def __iter__(self) -> Iterator[Range]:
+    def __iter__(self) -> Iterator[SymbolRange]:
         for row, (start, end) in enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)):
-            yield Range(start, end, self.name(int(self.function[row])))
+            yield SymbolRange(start, end, self.name(int(self.function[row])))
 
     def name(self, function: int) -> str:
         at = int(self.offset[function])
         return self.names[at : at + int(self.length[function])].decode("utf-8", "replace").translate(_BLANK)
 
 
-def breakpad(ranges: Sequence[Range]) -> bytes:
+def breakpad(ranges: Sequence[SymbolRange]) -> bytes:
     """Returns the text."""
     return _HEADER + b"".join(
         b"FUNC %x %x 0 %s\n" % (start, end - start, name.translate(_BLANK).encode("utf-8", "replace"))

@@ -15,7 +15,7 @@ from icestream.columns import address_ranges
 from icestream.symbols.unnamed_functions import LIMIT, UnnamedFunctions
 
 MAX_BYTES = 64 << 20
-"""Of call frame information that is read: about a million functions."""
+"""So much call frame information is read: about a million functions."""
 
 
 def unnamed_functions(named: tuple[np.ndarray, np.ndarray], source: Read, load_address: int) -> UnnamedFunctions:

@@ -11,7 +11,7 @@ import numpy as np
 from collector.elf import eh_frame_hdr, symbols
 from collector.elf.reader import Read
 from collector.elf.sections import DYNSYM, SYMTAB, Section, content, find, read_sections
-from collector.elf.symbols import GLOBAL, MAX_TABLE_BYTES, WEAK, Functions, read_functions
+from collector.elf.symbols import GLOBAL, MAX_TABLE_BYTES, WEAK, ElfFunctions, read_functions
 from collector.processes.areas import paint
 from collector.symbols.code_ranges import CodeRanges
 from icestream.columns import address_ranges, sorted_keys
@@ -30,7 +30,7 @@ def functions(*sources: Read) -> CodeRanges:
     return _ranges([table for table in tables if table is not None], code, sorted_keys.distinct(begins))
 
 
-def _table(source: Read, sections: Sequence[Section]) -> Functions | None:
+def _table(source: Read, sections: Sequence[Section]) -> ElfFunctions | None:
     """The larger table: .symtab has all that .dynsym has."""
     return read_functions(source, sections, SYMTAB) or read_functions(source, sections, DYNSYM)
 
@@ -41,7 +41,7 @@ def _code(files: list[list[Section]]) -> np.ndarray:
     return np.array(sorted(areas), np.uint64).reshape(-1, 2)
 
 
-def _ranges(tables: list[Functions], code: np.ndarray, begins: np.ndarray) -> CodeRanges:
+def _ranges(tables: list[ElfFunctions], code: np.ndarray, begins: np.ndarray) -> CodeRanges:
     names = b"".join(table.names for table in tables)
     base = np.cumsum([0, *(len(table.names) for table in tables)])
     start = np.concatenate([np.empty(0, np.uint64), *(table.start for table in tables)])

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from collector import kernel_code
-from collector.symbols.code_ranges import Range
+from collector.symbols.code_ranges import SymbolRange
 from collector.symbols.code_ranges import breakpad as text
 
 _CODE = frozenset(b"tTwW")
@@ -34,7 +34,7 @@ def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
     return None
 
 
-def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[Range]:
+def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[SymbolRange]:
     """Yields the functions in [start, start + size), as offsets from `start`."""
     symbols: dict[int, bytes] = {}  # "": no code
     with open(root / "proc/kallsyms", "rb") as lines:
@@ -50,4 +50,4 @@ def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[Ran
     symbols[min(size, last + _PAGE & -_PAGE) if module else size] = b""
     for (offset, name), (end, _) in pairwise(sorted(symbols.items())):
         if name:
-            yield Range(offset, end, name.decode("utf-8", "replace"))
+            yield SymbolRange(offset, end, name.decode("utf-8", "replace"))

@@ -5,7 +5,7 @@ import sys
 
 from collector.elf import identity
 from collector.elf.reader import bytes_reader
-from collector.guest.confined_jobs import MAX_MESSAGE_BYTES, Limits, serve
+from collector.guest.confined_jobs import MAX_MESSAGE_BYTES, ChildLimits, serve
 from collector.symbols.file_names import best, from_text, make
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import SYMBOL_TABLE
@@ -29,7 +29,7 @@ NICE = 10  # a tenth of the share of others: with 19, a busy host's functions wo
 
 
 def main() -> int:
-    return serve(answer, Limits(MEMORY_BYTES, MAX_SYMCACHE_BYTES, JOB_CPU_SECONDS, IDLE_S, NICE))
+    return serve(answer, ChildLimits(MEMORY_BYTES, MAX_SYMCACHE_BYTES, JOB_CPU_SECONDS, IDLE_S, NICE))
 
 
 def answer(job: bytes, descriptors: list[int]) -> bytes:

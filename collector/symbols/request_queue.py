@@ -1,5 +1,5 @@
-"""The requests for symbols that wait for their answer. Users take turns. Of one user's requests, the one for the
-smallest file and the oldest one are answered alternately.
+"""The requests for symbols that wait for their answer. Users take turns. One user's requests are answered alternately:
+the one for the smallest file, then the oldest one.
 
 A library of gigabytes takes a minute of CPU, and more on a busy host. The names of small programs do not wait for it,
 even if it came first: large files are taken apart from the others. Nor do the names of larger programs wait for ever if
@@ -30,12 +30,12 @@ _REQUEST_BYTES = 350
 _FAR_MORE = 2
 
 LARGE_BYTES = 16 << 20
-"""Of mapped code: a file with more is large."""
+"""A file with more mapped code is large."""
 
 _User = int | None
 
 
-class Request(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A build ID whose symbols are wanted."""
 
     build_id: str
@@ -49,7 +49,7 @@ class _Waiting:
     """The requests of one user."""
 
     turn: int  # the user with the lowest one is next
-    requests: OrderedDict[str, Request] = field(default_factory=OrderedDict)  # what was asked for last comes last
+    requests: OrderedDict[str, QueuedRequest] = field(default_factory=OrderedDict)  # what was asked for last comes last
     bytes: int = 0
     oldest_next: dict[bool, bool] = field(default_factory=lambda: {True: False, False: False})  # of large files, others
 
@@ -74,13 +74,13 @@ class RequestQueue:
             user = self._choose(build_id)
             if known is not None and self._user_of[build_id] != user:
                 self._remove(build_id)
-            self._set(user, Request(build_id, path, download_error, number))
+            self._set(user, QueuedRequest(build_id, path, download_error, number))
             while self.bytes() > MAX_BYTES:
                 most = max(self._users.values(), key=attrgetter("bytes"))
                 self._remove(next(iter(most.requests)))
                 metrics.SYMBOL_REQUESTS.labels("dropped").inc()
 
-    def take(self, large: bool) -> Request | None:
+    def take(self, large: bool) -> QueuedRequest | None:
         """Removes and returns the next request, of the large files or of the others; None if none of them waits."""
         with self._lock:
             for waiting in sorted(self._users.values(), key=attrgetter("turn")):
@@ -89,7 +89,7 @@ class RequestQueue:
                     oldest = waiting.oldest_next[large]
                     waiting.oldest_next[large] = not oldest
                     waiting.turn = next(self._turns)
-                    order: Callable[[Request], int] = attrgetter("number") if oldest else self._mapped_bytes
+                    order: Callable[[QueuedRequest], int] = attrgetter("number") if oldest else self._mapped_bytes
                     return self._remove(min(requests, key=order).build_id)
             return None
 
@@ -116,22 +116,22 @@ class RequestQueue:
         now = self._user_of.get(build_id, best)
         return now if now in users and self._bytes_of(now) <= _FAR_MORE * self._bytes_of(best) else best
 
-    def _set(self, user: _User, request: Request) -> None:
+    def _set(self, user: _User, request: QueuedRequest) -> None:
         """Adds a request, or replaces the user's one for the same build ID."""
         waiting = self._users.get(user)
-        if waiting is None:  # behind those who wait: who asks for one file after the other is not always the first
+        if waiting is None:  # behind those who wait: a user with one request after the other is not always first
             waiting = self._users[user] = _Waiting(next(self._turns))
         before = waiting.requests.pop(request.build_id, None)
         waiting.bytes += _size(request) - (_size(before) if before is not None else 0)
         waiting.requests[request.build_id] = request
         self._user_of[request.build_id] = user
 
-    def _find(self, build_id: str) -> Request | None:
+    def _find(self, build_id: str) -> QueuedRequest | None:
         if build_id not in self._user_of:
             return None
         return self._users[self._user_of[build_id]].requests[build_id]
 
-    def _remove(self, build_id: str) -> Request:
+    def _remove(self, build_id: str) -> QueuedRequest:
         user = self._user_of.pop(build_id)
         waiting = self._users[user]
         request = waiting.requests.pop(build_id)
@@ -144,21 +144,21 @@ class RequestQueue:
         waiting = self._users.get(user)
         return 0 if waiting is None else waiting.bytes
 
-    def _of_size(self, waiting: _Waiting, large: bool) -> list[Request]:
+    def _of_size(self, waiting: _Waiting, large: bool) -> list[QueuedRequest]:
         """The requests for large files, or those for the others."""
         return [request for request in waiting.requests.values() if self._is_large(request) == large]
 
-    def _is_large(self, request: Request) -> bool:
+    def _is_large(self, request: QueuedRequest) -> bool:
         """A file that is looked for at its path, because no process was seen with it, may have any size."""
         mapped = self._mapped_bytes(request)
         return mapped > LARGE_BYTES or (mapped == 0 and request.path.startswith("/"))
 
-    def _mapped_bytes(self, request: Request) -> int:
+    def _mapped_bytes(self, request: QueuedRequest) -> int:
         """How much code of a file is mapped, 0 if no process was seen with it. This asks no file system, as the size of
         the file would, so no file system of a user can make the collector wait."""
         entries = self._files.entries(request.build_id)
         return max((entry.end - entry.start for entry in entries), default=0)
 
 
-def _size(request: Request) -> int:
+def _size(request: QueuedRequest) -> int:
     return _REQUEST_BYTES + 4 * (len(request.build_id) + len(request.path) + len(request.download_error or ""))

@@ -20,12 +20,12 @@ from google.protobuf.message import DecodeError
 
 from collector import metrics
 from collector.delivery.message_log import Message
-from collector.delivery.publisher import Publisher
+from collector.delivery.publisher import SpoolPublisher
 from collector.processes.mapped_files import VDSO
 from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import LARGE_TIMEOUT_S, TIMEOUT_S, SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO
-from collector.symbols.request_queue import Request, RequestQueue
+from collector.symbols.request_queue import QueuedRequest, RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.kafka.clients import consumer
 from icestream.process.byte_cache import ByteCache
@@ -52,7 +52,7 @@ _ANSWERED_BYTES = 2 << 20  # about 10,000 build IDs; a request may hold any text
 class SymbolResponder:
     """Answers requests from `start` to `close`. The constructor raises SettingError."""
 
-    def __init__(self, settings: CollectorSettings, publisher: Publisher, files: SymbolFiles) -> None:
+    def __init__(self, settings: CollectorSettings, publisher: SpoolPublisher, files: SymbolFiles) -> None:
         self._host_id = host_id(settings)
         self._publisher = publisher
         self._files = files
@@ -161,7 +161,7 @@ class SymbolResponder:
         self._queue.drop_repeat(request.build_id)
         return True
 
-    def _answer(self, builder: SymbolBuilder, request: Request) -> None:
+    def _answer(self, builder: SymbolBuilder, request: QueuedRequest) -> None:
         """Publishes the symbols of a build ID."""
         build_id, path, download_error = request.build_id, request.path, request.download_error
         paths = []

@@ -11,13 +11,13 @@ FUNCTION = np.dtype([("name", "<u4"), ("folder", "<u4"), ("start", "<u4"), ("lan
 LOCATION = np.dtype([("file", "<u4"), ("line", "<u4"), ("function", "<u4"), ("inlined_into", "<u4")])
 FILE = np.dtype([("base", "<u4"), ("folder", "<u4"), ("name", "<u4"), ("rest", "<u4", 3)])
 LOCATIONS_COUNT_AT = 8 + 32 + 12
-"""Of the number of source locations in the header; that of ranges comes next."""
+"""Where the header has the number of source locations; that of ranges comes next."""
 STRING_BYTES_AT = LOCATIONS_COUNT_AT + 8
 
 HEADER = struct.Struct("<4sI 32x 6I 16x")  # magic, version, then arch and counts
 
 
-class Layout(NamedTuple):
+class SymCacheLayout(NamedTuple):
     functions: int
     locations: int
     ranges: int
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
     strings_at: int
 
 
-def read_layout(symcache: bytes) -> Layout | None:
+def read_layout(symcache: bytes) -> SymCacheLayout | None:
     """None: it is none, or of another version."""
     if len(symcache) < HEADER.size:
         return None
@@ -41,7 +41,7 @@ def read_layout(symcache: bytes) -> Layout | None:
     strings_at = aligned(ranges_at + ranges * 4)
     if strings_at + string_bytes > len(symcache):
         return None
-    return Layout(functions, locations, ranges, string_bytes, functions_at, locations_at, ranges_at, strings_at)
+    return SymCacheLayout(functions, locations, ranges, string_bytes, functions_at, locations_at, ranges_at, strings_at)
 
 
 def aligned(size: int) -> int:

@@ -1,10 +1,9 @@
 """Gives functions in a SymCache the best names that they have in the symbol table.
 
-symbolic names a function by the first symbol of the table at its lowest address. Of several names, that is a local one:
-glibc's `__libc_start_main` became `__libc_start_main_alias_2`. It is also one of a function without bytes: compilers
-move the parts of functions that hardly ever run (NAME.cold) before all others, and CPython's interpreter loop became
-ast2obj_expr, whose part begins there, too.
-"""
+symbolic names a function by the first symbol of the table at its lowest address. If there are several, that is a local
+one: glibc's `__libc_start_main` became `__libc_start_main_alias_2`. It is also one of a function without bytes:
+compilers move the parts of functions that hardly ever run (NAME.cold) before all others, and CPython's interpreter loop
+became ast2obj_expr, whose part begins there, too."""
 
 import struct
 

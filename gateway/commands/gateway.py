@@ -16,7 +16,7 @@ from gateway.grpc_server import GrpcServer
 from gateway.http.app import create_app
 from gateway.intake import Intake
 from gateway.otlp_topic import profiles_topic, spans_topic
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.scrape.config import load_jobs
 from gateway.settings import GatewaySettings
 from gateway.tls import tls_of
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     jobs = load_jobs(Path(settings.gateway_scrape)) if settings.gateway_scrape else ()
     tls = tls_of(settings)
     stop = stop_event()
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     intake = Intake(settings, publisher)
     try:
         with contextlib.ExitStack() as serving:

@@ -15,7 +15,7 @@ import contextlib
 from pathlib import Path
 
 from gateway.intake import Intake
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.scrape.config import load_jobs
 from gateway.scrape.scraper import Scraper
 from gateway.settings import ScrapeSettings
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     jobs = load_jobs(args.config)
     stop = stop_event()
     with contextlib.ExitStack() as running:
-        publisher = Publisher(settings)
+        publisher = BatchPublisher(settings)
         running.callback(publisher.close)
         if settings.metrics_listen:
             try:

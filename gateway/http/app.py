@@ -5,12 +5,12 @@ from starlette.responses import Response
 
 from gateway import metrics
 from gateway.errors import foreign_host, foreign_page
-from gateway.http.app_state import AppState
+from gateway.http.app_state import GatewayState
 from gateway.http.error_handlers import add_error_handlers, error_response
 from gateway.http.middleware import LimitRequests
 from gateway.http.routes import health, otlp_profiles, otlp_traces, pprof, pyroscope_ingest, pyroscope_push
 from gateway.intake import Intake
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream import __version__
 from icestream.http.measure_requests import MeasureRequests
@@ -20,10 +20,10 @@ from icestream.http.refuse_foreign_pages import RefuseForeignPages
 _ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 
 
-def create_app(settings: GatewaySettings, publisher: Publisher, intake: Intake | None = None) -> FastAPI:
+def create_app(settings: GatewaySettings, publisher: BatchPublisher, intake: Intake | None = None) -> FastAPI:
     """`publisher` publishes what the gateway takes in. `intake`: by default one of its own."""
     app = FastAPI(title="icestream gateway", version=__version__, docs_url=None, redoc_url=None)
-    app.state.shared = AppState(settings, publisher, intake or Intake(settings, publisher))
+    app.state.shared = GatewayState(settings, publisher, intake or Intake(settings, publisher))
     add_error_handlers(app)
     for routes in _ROUTES:
         app.include_router(routes.router)

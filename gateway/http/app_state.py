@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from gateway.intake import Intake
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 
 
 @dataclass(frozen=True)
-class AppState:
+class GatewayState:
     settings: GatewaySettings
-    publisher: Publisher
+    publisher: BatchPublisher
     intake: Intake
 
 
-async def app_state(request: Request) -> AppState:
+async def app_state(request: Request) -> GatewayState:
     """For routes, as a dependency."""
-    state: AppState = request.app.state.shared
+    state: GatewayState = request.app.state.shared
     return state

@@ -11,7 +11,7 @@ from gateway.labels import host_id
 from gateway.profile_types import ValueType, profile_type
 from gateway.readers.location_table import LocationTable, SentLine, sent_line
 from gateway.readers.pprof import Source
-from gateway.readers.stack_table import SampleRows, StackTable
+from gateway.readers.stack_table import SampleLists, StackTable
 from gateway.sent_profile import SentProfile, Values
 
 _MAX_VALUE = 2**62
@@ -44,7 +44,7 @@ def weighted_profile(
 ) -> SentProfile:
     """Makes stacks into a profile; `data` is what they were read from, and `dropped` what of it was not taken. Raises
     Refused."""
-    table, locations, rows, values = StackTable(1), LocationTable(), SampleRows(), []
+    table, locations, rows, values = StackTable(1), LocationTable(), SampleLists(), []
     start = source.start_unix_nano or time.time_ns()
     for stack, value in stacks:
         if not 0 <= value * scale <= _MAX_VALUE:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
-from icestream.messages.raw_encoder import Name, SentLines
+from icestream.messages.raw_encoder import LocationName, SentLines
 from icestream.v1.common_pb2 import Mapping
 
 KERNEL_FILE = "[kernel]"
@@ -49,14 +49,14 @@ NO_NAME = SentLine("", "", 0, 0)
 
 
 @dataclass(frozen=True)
-class Locations:
+class ProfileLocations:
     """The l distinct locations of a profile."""
 
     mapping: np.ndarray  # int64 (l,), row of mappings
     address: np.ndarray  # uint64 (l,)
     name: np.ndarray  # int64 (l,), row of names, 0: it has lines, or nothing
     mappings: Sequence[MappingKey]  # mappings[0] is UNKNOWN
-    names: Sequence[Name]  # names[0] is NO_NAME
+    names: Sequence[LocationName]  # names[0] is NO_NAME
     lines: SentLines | None
 
 
@@ -136,9 +136,9 @@ class LocationTable:
         row = self._mappings.setdefault(mapping, len(self._mappings))
         return self._locations.setdefault((row, address, name, lines), len(self._locations))
 
-    def all(self) -> Locations:
+    def all(self) -> ProfileLocations:
         """Returns the locations by their rows."""
-        return Locations(
+        return ProfileLocations(
             mapping=np.array([mapping for mapping, _, _, _ in self._locations], np.int64),
             address=np.array([address for _, address, _, _ in self._locations], np.uint64),
             name=np.array([name for _, _, name, _ in self._locations], np.int64),

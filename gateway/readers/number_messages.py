@@ -45,7 +45,7 @@ class Repeated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fields:
+class MessageFields:
     """The f fields of some messages: the first of each, then the second, and so on."""
 
     of: Messages
@@ -116,7 +116,7 @@ def _values(data: np.ndarray, start: np.ndarray, width: np.ndarray) -> np.ndarra
     return value
 
 
-def fields(of: Messages) -> Fields:
+def fields(of: Messages) -> MessageFields:
     """Raises NotNumbers."""
     at = of.first.copy()
     rows = np.flatnonzero(at < of.end)
@@ -130,14 +130,14 @@ def fields(of: Messages) -> Fields:
         rows = rows[end < of.end[rows]]
     if not parts:
         none = np.empty(0, np.int64)
-        return Fields(of, none, none.astype(np.uint64), none, none)
+        return MessageFields(of, none, none.astype(np.uint64), none, none)
     message, tag, first, end = (np.concatenate(column) for column in zip(*parts, strict=True))
     wire_type = tag & np.uint64(7)
     if ((wire_type != _VARINT) & (wire_type != _LENGTH_DELIMITED)).any() or (tag < 8).any():
         raise NotNumbers
     if (end > of.end[message]).any():
         raise NotNumbers
-    return Fields(of, message, tag, first, end)
+    return MessageFields(of, message, tag, first, end)
 
 
 def _next_fields(of: Messages, at: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from gateway.readers import valid_texts
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import NO_LABELS, Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import all_profiles, check_version
-from gateway.readers.stack_table import SampleRows, StackTable
+from gateway.readers.stack_table import SampleLists, StackTable
 from gateway.sent_profile import MAX_PROFILES, SentProfile, SentProfiles, Values
 from icestream.messages.checks import MAX_ID, MAX_LINES, Labels
 
@@ -34,7 +34,7 @@ _BUILD_IDS = ("gnu", "go", "htlhash")
 _FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": "", "": ""}
 """The file of named locations by profile.frame.type, as collectors call it; others are called by their type."""
 _MOST_ATTRIBUTES = 2_000_000
-"""Of all profiles of a request together, with those of their resources and scopes: each takes microseconds to read."""
+"""The most attributes of all profiles of a request, their resources and scopes: each takes microseconds to read."""
 _OBSERVATION_BYTES = 250
 _ID_BYTES = 16
 _OFF_CPU = ValueType("off_cpu", "nanoseconds")
@@ -151,7 +151,7 @@ class _Reader:
         )
         identity = self._identity(origin) if start > 0 else arrival.identity if arrival else b""
         start = start or (arrival.unix_nano if arrival else time.time_ns()) - profile.duration_nano
-        rows, values = SampleRows(), []
+        rows, values = SampleLists(), []
         for sample in profile.samples:
             values += self._add(sample, start, rows)
         times = rows.time_unix_nano or [start]
@@ -177,7 +177,7 @@ class _Reader:
         given = self._given.get("host.id") or host_id(self._labels)
         return given.encode()[:MAX_ID].decode(errors="ignore")
 
-    def _add(self, sample: Sample, start: int, rows: SampleRows) -> list[int]:
+    def _add(self, sample: Sample, start: int, rows: SampleLists) -> list[int]:
         """Adds the observations of a sample; returns their values."""
         times, values = list(sample.timestamps_unix_nano), list(sample.values)
         if times and not values:

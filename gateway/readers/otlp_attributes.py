@@ -21,7 +21,7 @@ _UNKNOWN_SERVICE = "unknown_service"
 _NO_TEXT = ("array_value", "kvlist_value", "bytes_value")
 
 MAX_ATTRIBUTES = 1000
-"""Of a resource, a scope, a profile or a sample."""
+"""The most attributes of a resource, a scope, a profile or a sample."""
 
 Attributes = Mapping[str, str]
 

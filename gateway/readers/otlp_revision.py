@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gateway.errors import Refused
 
 HEADER = "otlp-profiles-development-version"
-"""Of a request over HTTP, of a call over gRPC, and of a message in Kafka. Missing means revision 1."""
+"""The header of a request over HTTP, a call over gRPC, or a message in Kafka. Missing means revision 1."""
 REVISIONS = (1,)
 """Those that are read."""
 

@@ -23,9 +23,9 @@ MAX_DURATION_NS = 23 * HOUR_NS
 """Longer spans are not taken, so that the times of a message with the spans of an hour lie within a day."""
 
 MAX_RESOURCES = 100_000
-"""Of a request: each takes microseconds."""
+"""The most resources of a request: each takes microseconds."""
 SPAN_BYTES = 700
-"""Of memory, while a span is made into a message."""
+"""The memory that a span takes while it is made into a message."""
 
 _NONE = (b"", bytes(8))
 

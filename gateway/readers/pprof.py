@@ -27,14 +27,14 @@ from gateway.readers.number_messages import portions
 from gateway.readers.pprof_locations import distinct_locations
 from gateway.readers.pprof_tables import (
     ById,
-    Samples,
+    PprofSamples,
     read_functions,
     read_locations,
     read_mappings,
     read_samples,
     text_of,
 )
-from gateway.readers.stack_table import SampleRows, StackTable
+from gateway.readers.stack_table import SampleLists, StackTable
 from gateway.sent_profile import SentProfile, Values
 from icestream.clickhouse.gauges import is_gauge
 from icestream.messages.checks import Labels
@@ -152,7 +152,7 @@ class _Reader:
 
     def __init__(self, strings: Sequence[str], labels: Labels, max_series: int) -> None:
         self.table = StackTable(max_series)
-        self.rows = SampleRows()
+        self.rows = SampleLists()
         self._strings = strings
         self._of_profile = labels
 
@@ -162,7 +162,7 @@ class _Reader:
         return {row for row, text in enumerate(self._strings) if text in _COLUMNS}
 
     def read(
-        self, samples: Samples, locations: ById, location_row: np.ndarray, time_unix_nano: int, types: int
+        self, samples: PprofSamples, locations: ById, location_row: np.ndarray, time_unix_nano: int, types: int
     ) -> np.ndarray:
         """Returns the values of all samples: int64 (samples, types)."""
         found = np.bincount(samples.value.message, minlength=samples.count)

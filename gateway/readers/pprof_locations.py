@@ -9,8 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from gateway.errors import bad_profile
-from gateway.readers.location_table import LOW_MEMORY, NO_NAME, UNKNOWN, Locations, MappingKey, SentLine, file_mappings
-from gateway.readers.pprof_tables import ById, Functions, Lines, LocationIds, PprofMapping
+from gateway.readers.location_table import (
+    LOW_MEMORY,
+    NO_NAME,
+    UNKNOWN,
+    MappingKey,
+    ProfileLocations,
+    SentLine,
+    file_mappings,
+)
+from gateway.readers.pprof_tables import ById, LocationIds, PprofFunctions, PprofLines, PprofMapping
 from icestream.columns import index_ranges
 from icestream.messages.raw_encoder import SentLines
 
@@ -27,8 +35,8 @@ class _Placed(NamedTuple):
 
 
 def distinct_locations(
-    of: LocationIds, lines: Lines, functions: Functions, mappings: Sequence[PprofMapping]
-) -> tuple[Locations, np.ndarray]:
+    of: LocationIds, lines: PprofLines, functions: PprofFunctions, mappings: Sequence[PprofMapping]
+) -> tuple[ProfileLocations, np.ndarray]:
     """Returns the distinct locations, and the row among these of each given one. Raises Refused."""
     first_line = index_ranges.starts(lines.count)
     placed = _place(of, lines, functions, [*mappings, NO_MAPPING], first_line)
@@ -48,7 +56,7 @@ def distinct_locations(
     _, first, row = np.unique(group, return_index=True, return_inverse=True)
 
     kept = index_ranges.expand(first_line[first], count[first])
-    locations = Locations(
+    locations = ProfileLocations(
         mapping=placed.mapping[first],
         address=placed.address[first],
         name=name[first],
@@ -60,9 +68,13 @@ def distinct_locations(
 
 
 def _place(
-    of: LocationIds, lines: Lines, functions: Functions, mappings: Sequence[PprofMapping], first_line: np.ndarray
+    of: LocationIds,
+    lines: PprofLines,
+    functions: PprofFunctions,
+    mappings: Sequence[PprofMapping],
+    first_line: np.ndarray,
 ) -> _Placed:
-    """Of mappings with one ID, the last one counts. Raises Refused."""
+    """If several mappings have one ID, the last one counts. Raises Refused."""
     try:
         of_mapping = ById(np.array([mapping.id for mapping in mappings], np.uint64)).rows(of.mapping_id)
     except KeyError as error:
@@ -102,7 +114,7 @@ def _numbered(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return number
 
 
-def _names(functions: Functions, lines: Lines, rows: np.ndarray) -> list[SentLine]:
+def _names(functions: PprofFunctions, lines: PprofLines, rows: np.ndarray) -> list[SentLine]:
     """Returns some lines, whose functions have no first lines."""
     function = lines.function[rows]
     texts = functions.texts
@@ -113,7 +125,7 @@ def _names(functions: Functions, lines: Lines, rows: np.ndarray) -> list[SentLin
     ]
 
 
-def _sent_lines(functions: Functions, lines: Lines, count: np.ndarray, rows: np.ndarray) -> SentLines:
+def _sent_lines(functions: PprofFunctions, lines: PprofLines, count: np.ndarray, rows: np.ndarray) -> SentLines:
     """`count`: of each location; `rows`: its lines, location after location."""
     function = lines.function[rows]
     return SentLines(

@@ -13,7 +13,7 @@ from gateway.readers.location_table import build_id
 from gateway.readers.number_messages import (
     MAX_FIELDS,
     PORTION_BYTES,
-    Fields,
+    MessageFields,
     NotNumbers,
     Repeated,
     fields,
@@ -34,7 +34,7 @@ class ById:
     """Rows by their IDs."""
 
     def __init__(self, ids: np.ndarray) -> None:
-        """`ids`: uint64 (n,). Of several rows with one ID the last one counts."""
+        """`ids`: uint64 (n,). If several rows have one ID, the last one counts."""
         self._rows = np.argsort(ids, kind="stable")
         self._ids = ids[self._rows]
         self._consecutive = bool((np.diff(self._ids) == 1).all())  # as most number them
@@ -55,7 +55,7 @@ class ById:
 
 
 @dataclass(frozen=True)
-class Functions:
+class PprofFunctions:
     """n functions. A text is a row of `texts`; row 0 is empty."""
 
     by_id: ById
@@ -66,7 +66,7 @@ class Functions:
 
 
 @dataclass(frozen=True)
-class Lines:
+class PprofLines:
     """The n lines of l locations: location after location, innermost first. All have names."""
 
     count: np.ndarray  # int64 (l,)
@@ -84,7 +84,7 @@ class Labels(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Samples:
+class PprofSamples:
     """Samples."""
 
     count: int
@@ -93,7 +93,7 @@ class Samples:
     labels: Labels
 
 
-def read_functions(serialized: Sequence[bytes], strings: Sequence[str], dropped: Counter[str]) -> Functions:
+def read_functions(serialized: Sequence[bytes], strings: Sequence[str], dropped: Counter[str]) -> PprofFunctions:
     """Counts in `dropped` the functions whose name or file is cut. Raises Refused."""
     columns = _table(Function, serialized, 5).columns
     name, system_name, file, start_line = columns[1:].view(np.int64)
@@ -106,7 +106,7 @@ def read_functions(serialized: Sequence[bytes], strings: Sequence[str], dropped:
     name[unnamed] = _text_rows(system_name[unnamed], empty)
     if cut := int(np.count_nonzero(is_long[name] | is_long[file])):
         dropped["names"] += cut
-    return Functions(ById(columns[0]), name, file, line_numbers(start_line), texts)
+    return PprofFunctions(ById(columns[0]), name, file, line_numbers(start_line), texts)
 
 
 def _text_rows(rows: np.ndarray, empty: np.ndarray) -> np.ndarray:
@@ -171,8 +171,8 @@ class LocationIds(NamedTuple):
 
 
 def read_locations(
-    serialized: Sequence[bytes], functions: Functions, dropped: Counter[str]
-) -> tuple[LocationIds, Lines]:
+    serialized: Sequence[bytes], functions: PprofFunctions, dropped: Counter[str]
+) -> tuple[LocationIds, PprofLines]:
     """Returns the locations, and those of their lines that have a name. Counts in `dropped` the lines beyond the limit.
     Raises Refused."""
     of = _table(Location, serialized, 3, Location.LINE_FIELD_NUMBER, 2, dropped)
@@ -187,14 +187,14 @@ def read_locations(
     kept = (position < MAX_LINES) & (functions.name[function] > 0)
     count = np.bincount(location[kept], minlength=len(serialized))
     number = line_numbers(of.nested[1].view(np.int64))
-    return LocationIds(*of.columns), Lines(count, function[kept], number[kept])
+    return LocationIds(*of.columns), PprofLines(count, function[kept], number[kept])
 
 
-def read_samples(serialized: Sequence[bytes]) -> Samples:
+def read_samples(serialized: Sequence[bytes]) -> PprofSamples:
     """Reads one of the `number_messages.portions` of all samples. Raises Refused."""
     of, sample, labels = _parse(Sample, serialized, Sample.LABEL_FIELD_NUMBER)
     columns = (labels.numbers(number).view(np.int64) for number in (1, 2, 3))
-    return Samples(len(serialized), of.repeated(1), of.repeated(2), Labels(sample, *columns))
+    return PprofSamples(len(serialized), of.repeated(1), of.repeated(2), Labels(sample, *columns))
 
 
 class _Table(NamedTuple):
@@ -224,9 +224,9 @@ def _table(
 
 
 class _Parsed(NamedTuple):
-    fields: Fields
+    fields: MessageFields
     owner: np.ndarray  # int64, which message each nested message is of
-    nested: Fields
+    nested: MessageFields
 
 
 def _parse(

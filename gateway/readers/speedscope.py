@@ -65,8 +65,8 @@ def _stacks(profiles: Sequence[Any], dropped: Counter[str]) -> Iterator[tuple[Se
 
 
 def _evented(profile: Any, room: int, dropped: Counter[str]) -> list[tuple[Sequence[int], float]]:
-    """Returns each different stack of open frames, and how long it was open. Of deep stacks, the frames nearest to the
-    leaf are kept. Raises Refused where all have more than `room` frames."""
+    """Returns each different stack of open frames, and how long it was open. A deep stack keeps the frames nearest to
+    its leaf. Raises Refused where all have more than `room` frames."""
     callers: list[tuple[int, int]] = [(0, 0)]  # of each stack the one below its top, and its top; stack 0 is empty
     depths = [0]
     known: dict[tuple[int, int], int] = {}

@@ -7,14 +7,14 @@ from itertools import chain
 import numpy as np
 
 from gateway.errors import bad_profile
-from gateway.readers.location_table import Locations
+from gateway.readers.location_table import ProfileLocations
 from icestream.messages.checks import Labels
 from icestream.messages.raw import MAX_DEPTH
 from icestream.messages.raw_encoder import Stacks, Window
 from icestream.times import MAX_UNIX_NANO
 
 _MOST_LABELS_READ = 500_000
-"""Of all different samples of a profile; each takes microseconds. Of 20 labels, so many are 25,000 sets."""
+"""The most labels of all different samples of a profile: each takes microseconds. They are 25,000 sets of 20 labels."""
 
 
 class StackTable:
@@ -76,7 +76,9 @@ class StackTable:
             return 0
         return self._contexts.setdefault(trace.ljust(16, b"\0") + span.ljust(8, b"\0"), len(self._contexts) + 1)
 
-    def window(self, start_unix_nano: int, end_unix_nano: int, rows: "SampleRows", locations: Locations) -> Window:
+    def window(
+        self, start_unix_nano: int, end_unix_nano: int, rows: "SampleLists", locations: ProfileLocations
+    ) -> Window:
         """Returns the samples `rows` with what they refer to. Raises Refused where a time fits no message."""
         times = [start_unix_nano, end_unix_nano, *rows.time_unix_nano]
         if not 0 <= min(times) <= max(times) < MAX_UNIX_NANO:
@@ -108,7 +110,7 @@ class StackTable:
         )
 
 
-class SampleRows:
+class SampleLists:
     """Columns of samples, filled row by row."""
 
     def __init__(self) -> None:

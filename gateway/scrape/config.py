@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.profile_types import COUNT, ValueType
-from gateway.scrape.fields import Fields
+from gateway.scrape.fields import ConfigFields
 from gateway.scrape.http_fields import take_http
 from gateway.scrape.job import (
     GO_PROFILES,
@@ -44,7 +44,7 @@ class _Global:
 
 def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     """Returns the jobs of a file. Raises SettingError, which names the file and the job."""
-    loaded = Fields(load_yaml(path, "scrape jobs"), str(path))
+    loaded = ConfigFields(load_yaml(path, "scrape jobs"), str(path))
     defaults, left_out = _global(loaded.group("global"))
     jobs = tuple(_job(one, defaults) for one in loaded.groups("scrape_configs"))
     left_out += [name for name in NOT_ABOUT_SCRAPING if loaded.take(name) is not None]
@@ -57,7 +57,7 @@ def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     return jobs
 
 
-def _global(fields: Fields) -> tuple[_Global, list[str]]:
+def _global(fields: ConfigFields) -> tuple[_Global, list[str]]:
     """Returns the defaults of jobs, and which fields are left out."""
     interval_s = fields.seconds("scrape_interval", 15.0)
     found = _Global(
@@ -71,7 +71,7 @@ def _global(fields: Fields) -> tuple[_Global, list[str]]:
     return found, left_out
 
 
-def _job(fields: Fields, defaults: _Global) -> ScrapeJob:
+def _job(fields: ConfigFields, defaults: _Global) -> ScrapeJob:
     name = fields.text("job_name")
     if not name:
         raise SettingError(f"{fields.where}: expected a job_name")
@@ -106,7 +106,7 @@ def _job(fields: Fields, defaults: _Global) -> ScrapeJob:
     return job
 
 
-def _profiles(given: Fields) -> Sequence[ProfilePath]:
+def _profiles(given: ConfigFields) -> Sequence[ProfilePath]:
     """Returns Go's profiles, changed as the fields say, and the profiles with other names."""
     profiles = []
     known = {profile.name: profile for profile in GO_PROFILES}
@@ -124,7 +124,7 @@ def _profiles(given: Fields) -> Sequence[ProfilePath]:
     return tuple(profiles)
 
 
-def _kept_types(given: Sequence[Fields], where: str) -> tuple[ValueType, ...]:
+def _kept_types(given: Sequence[ConfigFields], where: str) -> tuple[ValueType, ...]:
     kept = tuple(ValueType(one.text("type"), one.text("unit")) for one in given)
     for one in given:
         one.end()
@@ -133,19 +133,19 @@ def _kept_types(given: Sequence[Fields], where: str) -> tuple[ValueType, ...]:
     return kept
 
 
-def _parameters(given: Fields) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _parameters(given: ConfigFields) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if given.has(SECONDS):
         raise SettingError(f"{given.where}: expected no seconds: scrape_interval is how long profiles with delta are")
     return tuple((name, tuple(given.texts(name, numbers=True))) for name in given.names())
 
 
-def _files(fields: Fields) -> list[str]:
+def _files(fields: ConfigFields) -> list[str]:
     files = fields.texts("files")
     fields.end()
     return files
 
 
-def _url(fields: Fields) -> TargetsUrl:
+def _url(fields: ConfigFields) -> TargetsUrl:
     url = fields.text("url")
     if not _URL.fullmatch(url):
         raise SettingError(f"{fields.where}: url: expected http(s)://HOST/PATH without a password, got {shown(url)}")
@@ -154,7 +154,7 @@ def _url(fields: Fields) -> TargetsUrl:
     return found
 
 
-def _dns(fields: Fields) -> list[DnsName]:
+def _dns(fields: ConfigFields) -> list[DnsName]:
     names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type")
     fields.end()
     if kind == SRV or (not kind and port is None):  # Prometheus's default

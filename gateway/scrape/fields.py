@@ -13,7 +13,7 @@ _DURATION_UNITS_S = (86_400.0, 3600.0, 60.0, 1.0, 0.001)
 _SIZE = re.compile(r"(\d{1,15}) ?(?:([KMGTPE]?)i?B)?")
 
 
-class Fields:
+class ConfigFields:
     """A mapping. Every method raises SettingError, whose message begins with `where`."""
 
     def __init__(self, loaded: Any, where: str) -> None:
@@ -78,16 +78,16 @@ class Fields:
             raise SettingError(f"{self.where}: {name}: expected a list of texts, got {shown(value)}")
         return [str(one) for one in value]
 
-    def group(self, name: str) -> "Fields":
+    def group(self, name: str) -> "ConfigFields":
         """Returns the fields below a field, none where there is no such field."""
-        return Fields(self.take(name), f"{self.where}: {name}")
+        return ConfigFields(self.take(name), f"{self.where}: {name}")
 
-    def groups(self, name: str) -> list["Fields"]:
+    def groups(self, name: str) -> list["ConfigFields"]:
         """Returns the mappings of a list."""
         value = self.take(name)
         if not isinstance(value, list | None) or len(value or []) > _MAX_ENTRIES:
             raise SettingError(f"{self.where}: {name}: expected a list of at most {_MAX_ENTRIES}, got {shown(value)}")
-        return [Fields(one, f"{self.where}: {name} {number}") for number, one in enumerate(value or [], 1)]
+        return [ConfigFields(one, f"{self.where}: {name} {number}") for number, one in enumerate(value or [], 1)]
 
     def end(self) -> None:
         """Says that there are no more fields."""

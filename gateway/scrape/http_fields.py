@@ -2,8 +2,8 @@
 
 import re
 
-from gateway.scrape.fields import Fields
-from gateway.scrape.job import Header, Http
+from gateway.scrape.fields import ConfigFields
+from gateway.scrape.job import Http, RequestHeader
 from icestream.settings import SettingError
 
 _PROXY = re.compile(r"https?://[^\s/?#]+/?")
@@ -15,7 +15,7 @@ _OURS = {
 """Headers that have fields of their own, or are the client's."""
 
 
-def take_http(fields: Fields) -> Http:
+def take_http(fields: ConfigFields) -> Http:
     """Takes the fields. Raises SettingError."""
     basic, bearer, tls = (fields.group(name) for name in ("basic_auth", "authorization", "tls_config"))
     token = fields.text("bearer_token"), fields.text("bearer_token_file")  # older than `authorization`
@@ -52,13 +52,15 @@ def take_http(fields: Fields) -> Http:
     return http
 
 
-def _headers(given: Fields) -> tuple[Header, ...]:
+def _headers(given: ConfigFields) -> tuple[RequestHeader, ...]:
     headers = []
     for name in given.names():
         one = given.group(name)
         if not _HEADER.fullmatch(name) or name.lower() in _OURS:
             raise SettingError(f"{one.where}: no header that may be set here")
         for kind in ("values", "secrets", "files"):
-            headers += [Header(name, value, kind == "files") for value in (one.texts(kind) if one.has(kind) else ())]
+            headers += [
+                RequestHeader(name, value, kind == "files") for value in (one.texts(kind) if one.has(kind) else ())
+            ]
         one.end()
     return tuple(headers)

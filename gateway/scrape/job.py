@@ -44,8 +44,8 @@ class TargetGroup:
 
 
 @dataclass(frozen=True)
-class Header:
-    """A header of a request. Of a file, the content is the value."""
+class RequestHeader:
+    """A header of a request. If it is a file, the content is the value."""
 
     name: str
     value: str
@@ -58,7 +58,7 @@ class Http:
 
     follow_redirects: bool = True
     proxy: str = ""  # URL
-    headers: tuple[Header, ...] = ()
+    headers: tuple[RequestHeader, ...] = ()
     authorization_type: str = "Bearer"
     credentials: str = ""
     credentials_file: str = ""
@@ -112,7 +112,7 @@ class ScrapeJob:
     path_prefix: str = ""
     http: Http = field(default_factory=Http)
     parameters: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Of the query string, each with its values."""
+    """The parameters of the query string, each with its values."""
     body_size_limit: int = 0
     """Bytes of a profile after it was decompressed, 0: as the settings say."""
     external_labels: tuple[tuple[str, str], ...] = ()

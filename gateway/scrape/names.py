@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gateway.scrape.job import SRV, DnsName, TargetGroup
 
-# Of its own: name servers that do not answer must not take the threads that everything else needs.
+# A pool of its own: name servers that do not answer must not take the threads that everything else needs.
 _RESOLVERS = ThreadPoolExecutor(4, "resolve")
 _FAMILIES = {"": socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}
 _RESOLV_CONF, _DNS_PORT = "/etc/resolv.conf", 53

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.scrape.fields import Fields
+from gateway.scrape.fields import ConfigFields
 from gateway.scrape.job import TargetGroup
 from icestream.files.yaml_file import shown
 from icestream.labels.relabel import is_name
@@ -22,10 +22,10 @@ class TargetList:
 
     groups: tuple[TargetGroup, ...]
     invalid: frozenset[str] = frozenset()
-    """Of each address and group that is left out, which it is and what is wrong with it."""
+    """Each address and group that is left out, with what is wrong with it."""
 
 
-def take_group(fields: Fields) -> TargetGroup:
+def take_group(fields: ConfigFields) -> TargetGroup:
     """Raises SettingError."""
     targets = fields.texts("targets", empty=True)
     for target in targets:
@@ -36,7 +36,7 @@ def take_group(fields: Fields) -> TargetGroup:
     return group
 
 
-def take_labels(given: Fields) -> tuple[tuple[str, str], ...]:
+def take_labels(given: ConfigFields) -> tuple[tuple[str, str], ...]:
     """Raises SettingError."""
     pairs = tuple((name, given.text(name)) for name in given.names())
     for name, _ in pairs:
@@ -55,7 +55,9 @@ def parse_list(loaded: Any, where: str) -> TargetList:
     invalid: set[str] = set()
     for one in loaded or []:
         try:
-            groups.append(take_group(Fields(_with_valid_addresses(one, invalid, where), f"{where}: {_name(one)}")))
+            groups.append(
+                take_group(ConfigFields(_with_valid_addresses(one, invalid, where), f"{where}: {_name(one)}"))
+            )
         except SettingError as error:
             invalid.add(str(error))
     targets = sum(len(group.targets) for group in groups)

@@ -124,5 +124,5 @@ def _refuse_locked(status: Path) -> None:
 
 @cache
 def _drop_start_of_engine() -> None:
-    """Of 200 MB of its library that are resident after its start, queries use 60."""
+    """After the engine's start, 200 MB of its library are resident, and queries use 60 of them."""
     drop_start_pages()

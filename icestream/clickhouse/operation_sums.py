@@ -7,7 +7,7 @@ sample's `time`, of an interval's and a request's `start_time`. It becomes the c
 from icestream.clickhouse.span_operations import OPERATION_OF_SAMPLE, samples_with_operations
 
 QUANTILES = "0.01, 0.5, 0.95, 0.99"
-"""Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
+"""The arguments of quantilesDD: the largest relative error, and the quantiles. Its sketches can be merged."""
 KEYS = {"profile_type": "of_type", "service": "of", "operation": "op"}
 """Columns of rollups -> those of the SELECTs. The profile type is '' for what is of requests and intervals."""
 SUMS = {

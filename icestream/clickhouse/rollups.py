@@ -44,9 +44,9 @@ OPERATION_LEVELS = (OPERATION_MINUTES, OPERATION_HOURS, OPERATION_SIX_HOURS, OPE
 REQUESTS = "requests"
 """With this, `work` in `sample_changes` begins where activity or spans changed, which only rollups of requests have."""
 
-# Of these, `from` and `until` are Unix seconds, multiples of `bucket`.
+# `from` and `until` in these are Unix seconds, multiples of `bucket`.
 IN_RANGE = "start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
-"""Of the start of a bucket."""
+"""The condition on the start of a bucket."""
 _OF_LEVEL = f"{IN_RANGE} AND ({{requests:UInt8}} OR NOT startsWith(work, '{REQUESTS}'))"
 BUILDS_SQL = f"""
 SELECT toString(level) AS level, toUnixTimestamp(start_time) AS start, build, state = 'final' AS final, changes
@@ -54,7 +54,7 @@ FROM rollup_builds WHERE {IN_RANGE} AND state != 'begun'"""
 """Complete builds of all levels: `changes` are those that a build knows."""
 CHANGED_HOURS_SQL = f"""
 SELECT toUnixTimestamp(start_time) AS start, count() AS changes FROM sample_changes WHERE {_OF_LEVEL} GROUP BY start"""
-"""Of each hour with changes: how many."""
+"""How many changes each hour has, if it has any."""
 CHANGES_SQL = f"""
 SELECT intDiv(toUnixTimestamp(start_time), {{bucket:UInt32}}) * {{bucket:UInt32}} AS start,
     sum(noted) AS changes, max(open) AS open, max(last) AS last
@@ -65,7 +65,7 @@ FROM
     FROM sample_changes WHERE {_OF_LEVEL} GROUP BY start_time, work
 )
 GROUP BY start"""
-"""Of each bucket with changes: how many, whether a job has begun one and not ended it, and when the last one was."""
+"""For each bucket with changes: how many, whether a job has begun one and not ended it, and when the last one was."""
 
 
 class Build(NamedTuple):

@@ -10,7 +10,8 @@ set. A sink stores series before their samples, so the label is known as soon as
 """
 
 _MOST_SPANS = 4000
-"""Of a request. One with more has no operations here: anybody may send spans, and all would be held in memory."""
+"""The most spans of a request. One with more has no operations here: anybody may send spans, and all would be held in
+memory."""
 _ROUNDS = 12
 """Each doubles the number of steps up, so the deepest span is covered."""
 
@@ -52,7 +53,7 @@ SERIES_SPAN_NAMES = (
 JOIN_SPAN_NAMES = f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
 """Adds the column `label` to rows of samples: the label of their series that names a span, or an empty string."""
 OPERATION_OF_SAMPLE = "if(operation != '', operation, label)"
-"""Of the rows of `samples_with_operations`."""
+"""The operation of a row of `samples_with_operations`."""
 
 
 def samples_with_operations(spans: str) -> str:

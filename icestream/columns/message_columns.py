@@ -63,7 +63,7 @@ class Texts(NamedTuple):
         return rows
 
 
-class Columns(NamedTuple):
+class MessageColumns(NamedTuple):
     """The fields of n messages by name; what a message does not have is 0 or empty."""
 
     numbers: dict[str, np.ndarray]  # int64 (n,); uint64 for fixed64
@@ -79,7 +79,7 @@ def join(parts: Sequence[Texts]) -> Texts:
     return Texts(data, _offsets(lengths))
 
 
-def read(kind: type[Message], messages: Sequence[bytes]) -> Columns:
+def read(kind: type[Message], messages: Sequence[bytes]) -> MessageColumns:
     """Returns the fields of serialized messages.
 
     `kind` has fields of the types in _WIRE_TYPES only, with numbers below 16. Raises DecodeError.
@@ -87,13 +87,13 @@ def read(kind: type[Message], messages: Sequence[bytes]) -> Columns:
     return _read_at_once(kind, messages) or of_parsed(kind, list(map(kind.FromString, messages)))
 
 
-def of_parsed(kind: type[Message], messages: Sequence[Message]) -> Columns:
+def of_parsed(kind: type[Message], messages: Sequence[Message]) -> MessageColumns:
     """Returns the fields of messages, as `read`; it is quicker for a hundred of them that were parsed with another
     message."""
     fields = _fields(kind.DESCRIPTOR)
     rows = map(attrgetter(*(field.name for field in fields)), messages)
     values = zip(*rows, strict=True) if messages else repeat(())
-    columns = Columns({}, {})
+    columns = MessageColumns({}, {})
     for field, column in zip(fields, values, strict=False):
         if field.wire_type != _DELIMITED:
             columns.numbers[field.name] = np.array(column, np.uint64 if field.wire_type == _FIXED64 else np.int64)
@@ -117,12 +117,12 @@ def _of_values(values: Sequence[bytes]) -> Texts:
     return Texts(np.frombuffer(b"".join(values), np.uint8), offsets)
 
 
-def _read_at_once(kind: type[Message], messages: Sequence[bytes]) -> Columns | None:
+def _read_at_once(kind: type[Message], messages: Sequence[bytes]) -> MessageColumns | None:
     """Returns None if a message has anything but its fields in their order."""
     data = np.frombuffer(b"".join((*messages, _PADDING)), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
     at = np.concatenate([_NONE, ends[:-1]]) if len(ends) else ends
-    columns = Columns({}, {})
+    columns = MessageColumns({}, {})
     for name, tag, wire_type, is_text in _fields(kind.DESCRIPTOR):
         has = data[at] == tag
         has &= at < ends

@@ -6,9 +6,8 @@ bytes are appended to the serialized rest of the message, as parsers accept fiel
 element; the protobuf package takes 50 ns to fill such a field, and to read it.
 
 `parse` reads columns without a loop, too: it parses a message as a type whose columns are declared as bytes, which has
-the same wire format. So has a type whose messages are declared as bytes: who needs many small ones reads them together
-(icestream/columns/message_columns.py).
-"""
+the same wire format. So has a type whose messages are declared as bytes: a reader of many small ones reads them
+together (icestream/columns/message_columns.py)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -34,7 +33,7 @@ _LENGTH_DELIMITED = 2
 _MAX_PIECES = 1000
 """Pieces of a column that are read here. Our encoders write one."""
 _PACKAGE = "icestream.columns.packed"
-"""Of the types of `_as_bytes`. The file of such a type begins with the name of the original type."""
+"""The package of the types of `_as_bytes`. The file of such a type begins with the name of the original type."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 

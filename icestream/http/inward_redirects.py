@@ -4,7 +4,7 @@ import ipaddress
 import socket
 
 _METADATA_SERVERS = {"100.100.100.200", "192.0.0.192", "fd00:ec2::254"}
-"""Of Alibaba Cloud, Oracle Cloud and AWS; others are link-local."""
+"""Those of Alibaba Cloud, Oracle Cloud and AWS; others are link-local."""
 
 
 def leads_inward(first: str | None, to: str | None) -> bool:

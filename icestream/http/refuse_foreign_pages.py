@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 _PAGE = "/"
 """Any site may send the visitor there."""
 _OWN = {b"same-origin", b"none"}
-"""Of the header Sec-Fetch-Site; none: the user made the request."""
+"""Values of the header Sec-Fetch-Site; none: the user made the request."""
 
 
 class RefuseForeignPages:

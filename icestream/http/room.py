@@ -1,4 +1,4 @@
-"""Bounds how many of our peers make us wait, so that those who do it on purpose do not shut out the others."""
+"""Bounds how many of our peers make us wait, so that a peer that does it on purpose does not shut out the others."""
 
 from collections import Counter
 from collections.abc import Callable

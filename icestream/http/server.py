@@ -16,7 +16,7 @@ from icestream.process.descriptors import raise_limit
 
 _GRACE_S = 5
 _KEEP_ALIVE_S = 75
-"""Longer than the pauses of who sends regularly, as exporters of spans do every 5 s: otherwise they would often send
+"""Longer than the pauses of regular senders, as exporters of spans send every 5 s: otherwise they would often send
 into a connection that is being closed."""
 
 DESCRIPTORS = 16_384

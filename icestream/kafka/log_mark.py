@@ -23,19 +23,19 @@ _LOOKED_AT_BYTES = 4096
 """Our messages begin with their batch ID, so this much of them is enough, and takes no time worth mentioning."""
 
 
-class Mark(NamedTuple):
+class LogMark(NamedTuple):
     """What is remembered of a message."""
 
     offset: int
     checksum: int
 
     @classmethod
-    def of(cls, message: Message) -> "Mark":
+    def of(cls, message: Message) -> "LogMark":
         """Returns the mark of a consumed message."""
         return cls(message.offset() or 0, checksum(message.value()))
 
     @classmethod
-    def parse(cls, text: str) -> "Mark | None":
+    def parse(cls, text: str) -> "LogMark | None":
         """Reads what `str` wrote; None for anything else."""
         match = re.fullmatch(r"(\d{1,19}):([0-9a-f]{8})", text)
         return cls(int(match[1]), int(match[2], 16)) if match else None
@@ -50,7 +50,7 @@ def checksum(value: bytes | None, before: int = 0) -> int:
     return zlib.crc32(value[:_LOOKED_AT_BYTES], before ^ len(value))
 
 
-def absent(settings: KafkaSettings, marks: Mapping[Partition, Mark], **more: Any) -> set[Partition]:
+def absent(settings: KafkaSettings, marks: Mapping[Partition, LogMark], **more: Any) -> set[Partition]:
     """Returns the partitions in which Kafka has another message, or none, at the offset of the mark; but not where it
     has deleted the message because of its age. `more`: settings of the consumer. Raises KafkaException."""
     few = {"fetch.message.max.bytes": 10_000, "queued.min.messages": 1, "queued.max.messages.kbytes": 2048}
@@ -60,7 +60,7 @@ def absent(settings: KafkaSettings, marks: Mapping[Partition, Mark], **more: Any
     with contextlib.closing(reader):
         for message in first_messages(reader, positions):
             partition = (message.topic() or "", message.partition() or 0)
-            if message.error() is not None or Mark.of(message) != marks[partition]:
+            if message.error() is not None or LogMark.of(message) != marks[partition]:
                 low, _ = reader.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_S)
                 if low <= marks[partition].offset:
                     gone.add(partition)

@@ -26,12 +26,12 @@ class TokenError(RuntimeError):
     """There is no token now; the message says why. It is asked for again."""
 
 
-class Token(NamedTuple):
+class OAuthToken(NamedTuple):
     value: str
     expires_unix_s: float
 
 
-def token(settings: KafkaSettings) -> Token:
+def token(settings: KafkaSettings) -> OAuthToken:
     """Returns a token that is valid now. Raises TokenError, and SettingError where no source is set."""
     if settings.kafka_oauth_token_file:
         return _from_file(Path(settings.kafka_oauth_token_file).expanduser())
@@ -40,15 +40,15 @@ def token(settings: KafkaSettings) -> Token:
     raise SettingError(f"{MECHANISM} needs kafka_oauth_token_file or kafka_oauth_token_url")
 
 
-def _from_file(path: Path) -> Token:
+def _from_file(path: Path) -> OAuthToken:
     try:
         value = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from None
-    return Token(value, _expiry(value) or time.time() + _READ_AGAIN_S)
+    return OAuthToken(value, _expiry(value) or time.time() + _READ_AGAIN_S)
 
 
-def _from_endpoint(settings: KafkaSettings) -> Token:
+def _from_endpoint(settings: KafkaSettings) -> OAuthToken:
     """Asks for a token by client credentials (RFC 6749, section 4.4)."""
     url = settings.kafka_oauth_token_url
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
@@ -70,7 +70,7 @@ def _from_endpoint(settings: KafkaSettings) -> Token:
         expires = time.time() + float(body["expires_in"]) if "expires_in" in body else _expiry(value)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TokenError(f"no token from {url}: {error!r}") from None
-    return Token(value, expires or time.time() + _READ_AGAIN_S)
+    return OAuthToken(value, expires or time.time() + _READ_AGAIN_S)
 
 
 def _expiry(value: str) -> float | None:

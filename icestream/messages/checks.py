@@ -20,9 +20,9 @@ MAX_OFFSET = 2**47 - 1
 MAX_COUNT = 2**40 - 1
 """What one batch reports as lost: counts that can be added up."""
 MAX_PERIOD = 2**53
-"""Of one observation, in the period unit of a profile type."""
+"""The longest period of one observation, in the period unit of a profile type."""
 MAX_OBSERVATIONS = 2**31 - 1
-"""Of a sample."""
+"""The most observations of a sample."""
 MAX_LINE = 2**31 - 1
 """Line numbers, which Parquet (Delta) keeps as signed integers of 32 bits."""
 MAX_NAME = 1024
@@ -116,7 +116,7 @@ def strings(values: Sequence[str]) -> list[str]:
 
 
 def encoded_strings(values: Sequence[str]) -> Sequence[str]:
-    """As `strings`, without decoding them all: who uses few of them decodes those only."""
+    """As `strings`, without decoding them all: a caller that uses few of them decodes those only."""
     texts = values if len(values) else [""]
     if texts[0]:
         raise BadMessage("strings", f'expected "" as the first, got {_cut(texts[0])}')

@@ -8,7 +8,7 @@ import numpy as np
 from icestream import ids
 from icestream.columns import index_ranges
 from icestream.columns.row_indices import renumber
-from icestream.messages.raw import Frames
+from icestream.messages.raw import StackFrames
 from icestream.v1.common_pb2 import Mapping
 
 _AT_ONCE = 16_384
@@ -26,9 +26,9 @@ class StackNodes:
     leaf: np.ndarray  # int64 (stacks,), the row of each stack's leaf
 
 
-def stack_ids(columns: Frames) -> np.ndarray:
+def stack_ids(columns: StackFrames) -> np.ndarray:
     """Returns the IDs of stacks: uint64 (s,), 0 where a stack is empty. Those that the sender gave are taken as they
-    are: who announces a stack checks them."""
+    are: the announcer of a stack checks them."""
     missing = np.flatnonzero((columns.stack_id == 0) & (columns.stack_depth > 0))
     if not len(missing):
         return columns.stack_id
@@ -38,7 +38,7 @@ def stack_ids(columns: Frames) -> np.ndarray:
     return found
 
 
-def nodes(columns: Frames, stacks: np.ndarray) -> StackNodes:
+def nodes(columns: StackFrames, stacks: np.ndarray) -> StackNodes:
     """Returns the nodes of some stacks (rows, none of them empty)."""
     frames = _frames(columns, stacks)
     sums = np.cumsum(frames.term)
@@ -61,7 +61,7 @@ class _Frames(NamedTuple):
     root: np.ndarray  # int64 (stacks,), row of each stack's last frame
 
 
-def _frames(columns: Frames, stacks: np.ndarray) -> _Frames:
+def _frames(columns: StackFrames, stacks: np.ndarray) -> _Frames:
     depth = columns.stack_depth[stacks]
     if len(stacks) == len(columns.stack_depth):
         location = row = columns.stack_frames
@@ -85,7 +85,7 @@ def _terms(location_id: np.ndarray, row: np.ndarray, root: np.ndarray) -> np.nda
     return term
 
 
-def location_ids(columns: Frames, rows: np.ndarray) -> np.ndarray:
+def location_ids(columns: StackFrames, rows: np.ndarray) -> np.ndarray:
     """Returns the IDs of some locations (rows, int64): uint64 (rows,)."""
     used, mapping = renumber(columns.location_mapping[rows], len(columns.mappings))
     mappings = [columns.mappings[row] for row in used.tolist()]
@@ -112,14 +112,14 @@ def _add_lines(location_id: np.ndarray, count: np.ndarray, line_id: np.ndarray) 
         location_id[rows] = ids.combine(location_id[rows], line_id[first[rows] + level])
 
 
-def _line_ids(columns: Frames, lines: np.ndarray) -> np.ndarray:
+def _line_ids(columns: StackFrames, lines: np.ndarray) -> np.ndarray:
     hashes = _function_hashes(columns, columns.line_function[lines], columns.line_file[lines])
     start_lines = columns.line_start_line[lines].astype(np.uint64)
     numbers = start_lines << np.uint64(32) | columns.line_number[lines].astype(np.uint64)
     return ids.combine(hashes, numbers)
 
 
-def _function_hashes(columns: Frames, function: np.ndarray, file: np.ndarray) -> np.ndarray:
+def _function_hashes(columns: StackFrames, function: np.ndarray, file: np.ndarray) -> np.ndarray:
     """Returns the hash of each function in its file: uint64, of the shape of the columns. Each text is hashed once."""
     rows = np.stack([function, file])
     texts = columns.strings

@@ -22,7 +22,7 @@ MAX_SENT_LINES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames:
+class StackFrames:
     """What IDs of stacks are computed from: s stacks, f frames, l locations. Every index is in range."""
 
     strings: Sequence[str]
@@ -43,7 +43,7 @@ class Frames:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawColumns(Frames):
+class RawColumns(StackFrames):
     """A checked RawBatch: n samples, c contexts, and the frames of the samples. Every index is in range."""
 
     id: BatchId
@@ -263,7 +263,7 @@ def _samples(
 def _known(
     messages: Sequence[RawBatch], context: np.ndarray, contexts: Sequence[np.ndarray], counts: np.ndarray
 ) -> np.ndarray:
-    """Returns the samples' contexts, 0 for those that are none, because their trace ID is zeros. But who sends to a
+    """Returns the samples' contexts, 0 for those that are none, because their trace ID is zeros. But a sender to a
     gateway may know a span without its trace."""
     rows = np.flatnonzero(context)
     if len(rows):

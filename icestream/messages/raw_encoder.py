@@ -23,7 +23,7 @@ HEADER_BYTES = 2000
 _SPAN_NS = HOUR_NS  # sample times are 32 bits of microseconds: 71 minutes
 
 
-class Name(Protocol):
+class LocationName(Protocol):
     """What the host calls a location in a mapping of kind NAMED."""
 
     @property
@@ -69,7 +69,7 @@ class Stacks:
     depth: np.ndarray  # int64 (s,)
     frames: np.ndarray  # int64 (sum of depth,), rows of locations, leaf first
     mappings: Sequence[BatchMapping]  # mappings[0] is unknown
-    names: Sequence[Name]  # names[0] is empty
+    names: Sequence[LocationName]  # names[0] is empty
     lines: SentLines | None = field(default=None, kw_only=True)  # None: no location has lines
     ids: np.ndarray | None = field(default=None, kw_only=True)  # uint64 (s,); None: streams compute them
 

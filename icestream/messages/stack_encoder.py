@@ -31,7 +31,7 @@ class LocationNames(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeColumns:
     """n nodes of the call tree."""
 
     id: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))  # uint64 (n,)
@@ -40,7 +40,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Locations:
+class LocationColumns:
     """l locations."""
 
     id: np.ndarray  # uint64 (l,)
@@ -51,7 +51,7 @@ class Locations:
 
 
 def encode_stacks(
-    source: Source | None, published_unix_nano: int, seen_unix_nano: int, nodes: Nodes, locations: Locations
+    source: Source | None, published_unix_nano: int, seen_unix_nano: int, nodes: NodeColumns, locations: LocationColumns
 ) -> list[bytes]:
     """Returns as many StackBatches as are needed. `source`: of the first one; its part and parts are set here."""
     names = [LocationNames(version, _within_limits(lines)) for version, lines in locations.names]
@@ -80,7 +80,7 @@ def encode_stacks(
 
 
 def _location_columns(
-    message: StackBatch, locations: Locations, names: Sequence[LocationNames], rows: np.ndarray
+    message: StackBatch, locations: LocationColumns, names: Sequence[LocationNames], rows: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Returns the columns of some locations and of their lines; adds their mappings and strings to the message."""
     mapping_rows, location_mapping = np.unique(locations.mapping[rows], return_inverse=True)

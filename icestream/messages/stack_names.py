@@ -8,7 +8,7 @@ UNKNOWN = "[unknown]"
 """Stands for frames that were not announced yet, or are forgotten."""
 LIMIT_BYTES = 1_000_000_000
 _NODE_BYTES, _LOCATION_BYTES, _FUNCTION_BYTES = 64, 120, 60
-"""Of the objects that an entry holds, beside texts."""
+"""What the objects of an entry take, beside texts."""
 
 
 class StackNames:

@@ -1,7 +1,7 @@
 """Columns of n messages of one type, which are decoded and checked at once: one message after the other.
 
-`counts`, int64 (n,), says how many rows each message has. Who decodes several messages and gets a BadMessage decodes
-them one by one. So what is checked of all together may be stricter than what is checked of one.
+`counts`, int64 (n,), says how many rows each message has. A caller that gets a BadMessage for several messages
+decodes them one by one. So checks of all may be stricter than checks of one.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ C++ names (Itanium ABI) go through `__cxa_demangle` of libstdc++, which every ma
 names, legacy and v0, go through the rustc-demangle crate, which leaves out the hashes of crates. A name that cannot be
 read stays as it is.
 
-Of the libraries that read both, LLVM's demangler (pycxxfilt) overflows the stack on deeply nested C++ names, and
+Other libraries read both, but LLVM's demangler (pycxxfilt) overflows the stack on deeply nested C++ names, and
 cpp_demangle (multi-demangle) writes `{vtable(foo)}` and `std::ostream::ostream` for what has conventional names.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 MAX_BYTES = 256 << 20
-"""Of chunks of incomplete files; beyond, the file that has waited longest for a chunk is dropped."""
+"""The most bytes of chunks of incomplete files; beyond, the file that has waited longest for a chunk is dropped."""
 MAX_FILES = 64
 
 

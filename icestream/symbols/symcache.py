@@ -45,7 +45,8 @@ START_LINES_BYTES = 32_000_000
 _PLACE_BYTES = 200
 _BLOCK_BYTES = 1 << 20
 SCHEMES = ("file", "gs", "s3")
-"""Of URIs of the symbol store. pyarrow opens others, but some end the process, or import what is not installed."""
+"""Schemes of the symbol store's URIs. pyarrow opens others, but some end the process, or import what is not
+installed."""
 RETRY_S = 60.0
 """How long a file that could not be fetched is not tried again, and a slow symbol store not waited for."""
 FETCHERS = 4
@@ -72,7 +73,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SymCacheEntry:
     """What is known about the names of a build ID."""
 
     build_id: str
@@ -86,7 +87,7 @@ class Entry:
 class _OutdatedError(Exception):
     """The folder has better names than those that were to be stored."""
 
-    def __init__(self, stored: Entry) -> None:
+    def __init__(self, stored: SymCacheEntry) -> None:
         super().__init__(stored)
         self.stored = stored
 
@@ -152,10 +153,10 @@ class SymCaches:
     ) -> None:
         """`symbol_store`: URIs outside of it are refused; "" allows any. `limit_bytes`: of the folder. `patience_s`:
         how long `get` waits for a file of the symbol store, which goes on coming; None: until it is there. Once that
-        was in vain, `get` does not wait at all for a while, so a slow store does not hold up who asks."""
+        was in vain, `get` does not wait at all for a while, so a slow store does not hold up the caller."""
         self._folder = folder
         self._patience_s = patience_s
-        self._coming: set[Entry] = set()
+        self._coming: set[SymCacheEntry] = set()
         self._fetchers = ThreadPoolExecutor(FETCHERS, "symbol store")
         self._slow_until_s = float("-inf")
         self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
@@ -167,7 +168,7 @@ class SymCaches:
         self._starts: StartLines = ByteCache(START_LINES_BYTES, lambda place, line: _PLACE_BYTES)
         folder.mkdir(parents=True, exist_ok=True)
         self._chunks = SymbolChunks(folder)
-        self._entries: ByteCache[str, Entry] = ByteCache(ENTRIES_BYTES, _entry_size)
+        self._entries: ByteCache[str, SymCacheEntry] = ByteCache(ENTRIES_BYTES, _entry_size)
         for entry in _read_entries(folder):
             self._entries.put(entry.build_id, entry)
 
@@ -180,7 +181,7 @@ class SymCaches:
         with self._adding:
             if file.version <= self.version(file.build_id):
                 return False
-            entry = Entry(file.build_id, file.version, file.load_address, file.size, file.sha256, file.uri)
+            entry = SymCacheEntry(file.build_id, file.version, file.load_address, file.size, file.sha256, file.uri)
             if not file.uri:
                 compressed = self._complete(file)
                 if compressed is None:
@@ -225,7 +226,7 @@ class SymCaches:
             raise SymCacheError(f"symbols of {file.build_id}: chunk {file.chunk} of {file.chunks}")
         return self._chunks.add((file.build_id, file.sha256), file.chunk, file.chunks, file.data)
 
-    def _know(self, entry: Entry) -> None:
+    def _know(self, entry: SymCacheEntry) -> None:
         """Takes names, if they are better than those that are known."""
         with self._lock:
             if entry.version > self.version(entry.build_id):
@@ -237,7 +238,7 @@ class SymCaches:
         log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
         self._failed.put(build_id, time.monotonic() + RETRY_S)
 
-    def _stored(self, entry: Entry) -> Entry | None:
+    def _stored(self, entry: SymCacheEntry) -> SymCacheEntry | None:
         """Returns what lies in the folder, which may be better than `entry`, as another process may have stored it.
         Fetches the file from the symbol store if it is not there; None if it has not come yet."""
         stored = self._in_folder(entry.build_id)
@@ -250,11 +251,11 @@ class SymCaches:
             self._know(stored)
         return stored
 
-    def _in_folder(self, build_id: str) -> Entry | None:
+    def _in_folder(self, build_id: str) -> SymCacheEntry | None:
         path = self._files.use(build_id)
         return _read_entry(path.with_suffix(".json")) if path is not None else None
 
-    def _fetch(self, entry: Entry) -> Entry | None:
+    def _fetch(self, entry: SymCacheEntry) -> SymCacheEntry | None:
         """Fetches a file from the symbol store; returns what lies in the folder then, None if nothing came yet.
         Raises SymCacheError and OSError."""
         if self._patience_s is None:
@@ -270,7 +271,7 @@ class SymCaches:
                 self._slow_until_s = time.monotonic() + RETRY_S
         return None
 
-    def _fetch_beside(self, entry: Entry) -> Entry | None:
+    def _fetch_beside(self, entry: SymCacheEntry) -> SymCacheEntry | None:
         """Runs on a thread; None if it failed."""
         try:
             return self._write(entry, fetch(entry.uri, self._store))
@@ -281,7 +282,7 @@ class SymCaches:
         finally:
             self._coming.discard(entry)
 
-    def _write(self, entry: Entry, blocks: Iterable[bytes]) -> Entry:
+    def _write(self, entry: SymCacheEntry, blocks: Iterable[bytes]) -> SymCacheEntry:
         """Stores a file, and returns its entry; if the folder has better names by the end, those stay, and it returns
         theirs. Raises SymCacheError and OSError."""
         with ExitStack() as until_stored:
@@ -315,7 +316,7 @@ class SymCaches:
             self._entries.pop(entry.build_id)
 
 
-def _copy(entry: Entry, blocks: Iterable[bytes], file: BinaryIO) -> None:
+def _copy(entry: SymCacheEntry, blocks: Iterable[bytes], file: BinaryIO) -> None:
     """Raises SymCacheError if these are not the bytes that were announced."""
     digest, size = hashlib.sha256(), 0
     for block in blocks:
@@ -357,17 +358,17 @@ def _unzip(compressed: IO[bytes], build_id: str) -> Iterator[bytes]:
         raise SymCacheError(f"symbols of {build_id}: not zstd: {error}") from None
 
 
-def _read_entry(path: Path) -> Entry | None:
+def _read_entry(path: Path) -> SymCacheEntry | None:
     try:
-        return Entry(**json.loads(path.read_bytes()))
+        return SymCacheEntry(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _read_entries(folder: Path) -> list[Entry]:
+def _read_entries(folder: Path) -> list[SymCacheEntry]:
     entries = (_read_entry(path) for path in folder.glob("*.json"))
     return [entry for entry in entries if entry]
 
 
-def _entry_size(build_id: str, entry: Entry) -> int:
+def _entry_size(build_id: str, entry: SymCacheEntry) -> int:
     return len(build_id) + len(entry.uri) + len(entry.sha256)

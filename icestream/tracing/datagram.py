@@ -22,7 +22,7 @@ UNKNOWN = 2**32 - 1
 HEADER = struct.Struct("<4sHHIIIIIIIIQ")
 
 
-class Columns(NamedTuple):
+class IntervalColumns(NamedTuple):
     """Columns of intervals: each has one value for each interval. All times are nanoseconds."""
 
     context: list[Context]
@@ -32,9 +32,9 @@ class Columns(NamedTuple):
     end_cpu: list[int]
     tid: list[int]
 
-    def rows(self, first: int, end: int) -> "Columns":
+    def rows(self, first: int, end: int) -> "IntervalColumns":
         """Returns the rows from `first` to before `end`."""
-        return Columns(
+        return IntervalColumns(
             self.context[first:end],
             self.start[first:end],
             self.start_cpu[first:end],
@@ -51,7 +51,9 @@ class Datagram(NamedTuple):
     dropped: int  # dropped intervals that it reports
 
 
-def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> Iterator[Datagram]:
+def datagrams(
+    service: bytes, pid: int, columns: IntervalColumns, spans: Sequence[SpanEnd], dropped: int
+) -> Iterator[Datagram]:
     """Yields as many datagrams as needed, at least one; the first one reports the dropped intervals."""
     count = max(1, -(-len(columns.tid) // MOST_INTERVALS), -(-len(spans) // MOST_SPANS))
     for number in range(count):
@@ -60,7 +62,9 @@ def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEn
         yield from _fitting(service, pid, part, own_spans, dropped if number == 0 else 0)
 
 
-def _fitting(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> Iterator[Datagram]:
+def _fitting(
+    service: bytes, pid: int, columns: IntervalColumns, spans: Sequence[SpanEnd], dropped: int
+) -> Iterator[Datagram]:
     """Yields one datagram, or several where names are long."""
     content = _pack(service, pid, columns, spans, dropped)
     rows = max(len(columns.tid), len(spans))
@@ -72,7 +76,7 @@ def _fitting(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd
     yield from _fitting(service, pid, columns.rows(middle, rows), spans[middle:], 0)
 
 
-def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:
+def _pack(service: bytes, pid: int, columns: IntervalColumns, spans: Sequence[SpanEnd], dropped: int) -> bytes:
     rows = _rows(columns.context)
     entries, operations = zip(*map(_request, rows), strict=True) if rows else ((), ())
     records, parents, names, starts, ends, flags = zip(*spans, strict=True) if spans else ((),) * 6

@@ -56,7 +56,7 @@ class _SpanContext(Context):
         return "" if self.entry_span is None else name_of(self.entry_span.name)
 
 
-class Token:
+class AttachToken:
     """What `attach` returns: OpenTelemetry's own token, and ours.
 
     `context`: the one that `detach` ends. `outer`: the thread and the context that it was in, if that is not the one
@@ -106,11 +106,11 @@ class Hook:
         outer = None if thread.context is above else (thread, thread.context)
         token = context_of_task.set(ours)
         thread.switch(ours if followed() else None)
-        return Token(theirs, token, None if ours is above else ours, outer)
+        return AttachToken(theirs, token, None if ours is above else ours, outer)
 
     def detach(self, token: Any) -> None:
         """In place of the runtime context's own."""
-        if not isinstance(token, Token):
+        if not isinstance(token, AttachToken):
             self._detach(token)
             return
         if token.context is not None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from icestream.tracing.datagram import MOST_NAME_BYTES, Columns, Datagram, datagrams
+from icestream.tracing.datagram import MOST_NAME_BYTES, Datagram, IntervalColumns, datagrams
 from icestream.tracing.threads import WIDTH, SpanEnd, Thread, registry
 
 PERIOD_SECONDS = 0.2
@@ -132,7 +132,7 @@ class Sender:
 
     def _give_up(self, datagram: Datagram) -> None:
         if datagram.intervals or datagram.spans:
-            self._warn()  # first: who reads in the status that activity is lost finds why in the log
+            self._warn()  # first: a reader of the status that activity is lost finds the reason in the log
         self.dropped += datagram.intervals
         self.dropped_spans += datagram.spans
         self._unreported += datagram.intervals + datagram.dropped
@@ -173,14 +173,14 @@ def why_unheard(path: str) -> str:
 class _Collected(NamedTuple):
     """Everything that threads have to send, and how much they dropped."""
 
-    columns: Columns
+    columns: IntervalColumns
     spans: list[SpanEnd]
     dropped: int  # intervals
     dropped_spans: int
 
 
 def _collect() -> _Collected:
-    columns = Columns([], [], [], [], [], [])
+    columns = IntervalColumns([], [], [], [], [], [])
     spans: list[SpanEnd] = []
     dropped = dropped_spans = 0
     gone: set[Thread] = set()

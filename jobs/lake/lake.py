@@ -21,7 +21,7 @@ from jobs.lake.pairs import Pairs
 from jobs.lake.rows import JobLake, read, replace, retried
 from jobs.staging.staging import Staging
 from jobs.stored.names import LATE_COLUMNS
-from jobs.time_range import MINUTE_S, HostMinute, TimeRange
+from jobs.time_range import MINUTE_S, HostMinute, JobTimeRange
 from sinks.clickhouse.stored_batches import BatchKey
 from sinks.lake.delta import BY_DATE, to_delta
 from sinks.tables.arrow import concat
@@ -94,7 +94,7 @@ def _from_delta(name: str, rows: pa.Table) -> pa.Table:
     return rows.drop_columns("date")
 
 
-def stored_batches(lake: JobLake, time_range: TimeRange) -> list[StoredBatch]:
+def stored_batches(lake: JobLake, time_range: JobTimeRange) -> list[StoredBatch]:
     """Returns the batches that the lake has with rows in the range."""
     table = lake.open("batches")
     if table is None:
@@ -131,7 +131,7 @@ def _append_lacking(lake: JobLake, rows: pa.Table, dry_run: bool) -> int:
         known = set(zip(*(found[name].to_pylist() for name in BatchKey._fields), strict=True))
     new = rows.filter(pa.array([key not in known for key in keys], pa.bool_()))
     if new.num_rows and not dry_run:
-        # Of two jobs that opened the table at the same time, the later one is refused: no batch is added twice.
+        # If two jobs opened the table at the same time, the later one is refused: no batch is added twice.
         lake.append("batches", new, [Transaction("jobs", time.time_ns())])
     return len(new)
 
@@ -196,7 +196,7 @@ def _staged(staging: Staging, name: str) -> Iterator[pa.Table]:
     """Yields staged rows in Delta's types, a minute at a time."""
     start, end = staging.time_range.start_unix_nano, staging.time_range.end_unix_nano
     for first in range(start, end, MINUTE_S * 10**9):
-        minute = TimeRange(first, min(first + MINUTE_S * 10**9, end))
+        minute = JobTimeRange(first, min(first + MINUTE_S * 10**9, end))
         rows = staging.rows(name, minute)
         if rows.num_rows:
             yield to_delta(name, rows)

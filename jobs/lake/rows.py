@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from sinks.lake.delta import BY_DATE, Lake
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class JobLake(Lake):
 
 
 def replace(
-    lake: JobLake, name: str, time_range: TimeRange, is_replaced: Mask, new: Callable[[], Iterator[pa.Table]]
+    lake: JobLake, name: str, time_range: JobTimeRange, is_replaced: Mask, new: Callable[[], Iterator[pa.Table]]
 ) -> None:  # fmt: skip
     """Replaces those rows of a slice for which `is_replaced` is true by `new` ones, in Delta's types.
 
@@ -57,7 +57,7 @@ def replace(
     retried(lake, lambda: _replace(lake, name, time_range, is_replaced, new()))
 
 
-def _replace(lake: JobLake, name: str, time_range: TimeRange, is_replaced: Mask, new: Iterator[pa.Table]) -> None:
+def _replace(lake: JobLake, name: str, time_range: JobTimeRange, is_replaced: Mask, new: Iterator[pa.Table]) -> None:
     first = next(new, None)
     table = lake.open(name)
     if table is None and first is not None:
@@ -75,7 +75,9 @@ def _replace(lake: JobLake, name: str, time_range: TimeRange, is_replaced: Mask,
         write_deltalake(table, pa.ipc.open_stream(file), mode="overwrite", predicate=_predicate(name, time_range))
 
 
-def read(table: DeltaTable, name: str, time_range: TimeRange, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def read(
+    table: DeltaTable, name: str, time_range: JobTimeRange, columns: list[str] | None = None
+) -> Iterator[pa.Table]:
     """Yields the rows of a slice in portions."""
     column = BY_DATE[name]
     dates = [str(day) for day in time_range.days()]
@@ -100,13 +102,13 @@ def retried(lake: JobLake, attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def _moments(name: str, time_range: TimeRange) -> tuple[int, int]:
+def _moments(name: str, time_range: JobTimeRange) -> tuple[int, int]:
     """Returns start and end in the unit of the table's time: nanoseconds of intervals and spans, else microseconds."""
     unit_ns = 1 if name in _NANOSECONDS else 1000
     return time_range.start_unix_nano // unit_ns, time_range.end_unix_nano // unit_ns
 
 
-def _predicate(name: str, time_range: TimeRange) -> str:
+def _predicate(name: str, time_range: JobTimeRange) -> str:
     """Returns the condition of a slice in Delta's SQL."""
     days = time_range.days()
     moments = [str(moment) for moment in _moments(name, time_range)]

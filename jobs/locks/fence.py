@@ -24,7 +24,7 @@ class Fence:
     """The fence of one run of a job."""
 
     owner: str = ""
-    """Of the lock, hexadecimal; "": there is no lock that another job could take over."""
+    """The owner of the lock, hexadecimal; "": there is no lock that another job could take over."""
     cluster: Cluster = ONE_SERVER
     """Where the tables are."""
 

@@ -19,7 +19,7 @@ from icestream.clickhouse.client import Clients
 from jobs.job import JobError
 from jobs.locks.fence import ENDED_SQL, Fence, end_statements
 from jobs.staging.staging import insert_settings
-from jobs.time_range import END_SQL, START_SQL, TimeRange
+from jobs.time_range import END_SQL, START_SQL, JobTimeRange
 from sinks.clickhouse.cluster import ONE_SERVER, Cluster, of_all_replicas
 
 RENEW_S = 10.0
@@ -36,7 +36,7 @@ class _Claim(NamedTuple):
 class JobLock:
     """The claim of one run of a job; a context manager. Entering it raises JobError if another job is in the way."""
 
-    def __init__(self, clients: Clients, name: str, time_range: TimeRange, cluster: Cluster = ONE_SERVER) -> None:
+    def __init__(self, clients: Clients, name: str, time_range: JobTimeRange, cluster: Cluster = ONE_SERVER) -> None:
         self._clients = clients
         self._name = name
         self._time_range = time_range

@@ -8,14 +8,14 @@ from jobs.job import Job, JobError
 from jobs.locks.fence import Fence
 from jobs.staging.staging import DELETE, insert_settings
 from jobs.staging.unused_staging import drop_unused_staging
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from sinks.clickhouse.cluster import delete_from, of_all_replicas
 
 _BEGUN = "begun: "
 
 
 @dataclass(frozen=True)
-class Record:
+class JobRecord:
     """The record of one job."""
 
     client: Client
@@ -44,11 +44,11 @@ class Record:
         ).result_rows
         return {str(step) for (step,) in rows}
 
-    def finish(self, part: TimeRange) -> None:
+    def finish(self, part: JobTimeRange) -> None:
         """Records that a slice is finished."""
         self._add(_step(part))
 
-    def is_finished(self, part: TimeRange, steps: set[str]) -> bool:
+    def is_finished(self, part: JobTimeRange, steps: set[str]) -> bool:
         return _step(part) in steps
 
     def forget(self) -> None:
@@ -67,5 +67,5 @@ class Record:
         )
 
 
-def _step(part: TimeRange) -> str:
+def _step(part: JobTimeRange) -> str:
     return f"finished {part.start_unix_nano} {part.end_unix_nano}"

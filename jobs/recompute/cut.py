@@ -63,7 +63,7 @@ Ends = Mapping[int, int]
 """The end offset of each partition."""
 
 
-class Known(NamedTuple):
+class KnownMessages(NamedTuple):
     """Messages that were archived, or batches that were stored, before a cut."""
 
     topic: str
@@ -74,7 +74,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cut:
+class ReadLimits:
     """The messages that a job may read: all of other clusters, and those before the ends in this one.
 
     In this cluster, an offset at or behind an end may also be that of an earlier message: the topic was made anew since
@@ -86,7 +86,7 @@ class Cut:
     archived: frozenset[str] = frozenset()
     """The files with offsets behind an end that the archive had when the ends were taken."""
     stored: Mapping[str, Ends] = field(default_factory=dict)
-    """Of each topic with batches behind an end that were stored when the ends were taken: where their offsets end."""
+    """Where the offsets end of batches behind an end that were stored when the ends were taken, by topic."""
     absent: tuple[_PipelinePart, ...] = ()
     """The parts of the pipeline that had not begun to read these messages."""
 
@@ -105,10 +105,12 @@ class Cut:
         return lambda file, cluster, partition, offset: self.includes(topic, cluster, partition, offset, file)
 
 
-NO_CUT = Cut()
+NO_CUT = ReadLimits()
 
 
-def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT_S, known: Iterable[Known] = ()) -> Cut:
+def take_cut(
+    settings: StorageSettings, progress: Progress, wait_s: float = WAIT_S, known: Iterable[KnownMessages] = ()
+) -> ReadLimits:
     """Returns the cut, as soon as the pipeline has stored everything before it. Raises JobError if that takes too long.
 
     `known`: what was archived and stored before the cut. If Kafka cannot be reached, no pipeline is taken to run, and
@@ -143,7 +145,7 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         reader.close()
 
 
-def _cut(cluster: str, ends: Mapping[str, Ends], known: Iterable[Known]) -> Cut:
+def _cut(cluster: str, ends: Mapping[str, Ends], known: Iterable[KnownMessages]) -> ReadLimits:
     """Returns a cut at these ends; what is behind them and `known` before is of an earlier log."""
     archived: set[str] = set()
     stored: dict[str, dict[int, int]] = {}
@@ -154,10 +156,10 @@ def _cut(cluster: str, ends: Mapping[str, Ends], known: Iterable[Known]) -> Cut:
             elif one.cluster == cluster:
                 of_topic = stored.setdefault(one.topic, {})
                 of_topic[one.partition] = max(one.end, of_topic.get(one.partition, 0))
-    return Cut(cluster, ends, frozenset(archived), stored)
+    return ReadLimits(cluster, ends, frozenset(archived), stored)
 
 
-def check_cut(settings: StorageSettings, cut: Cut) -> None:
+def check_cut(settings: StorageSettings, cut: ReadLimits) -> None:
     """Raises JobError if a part of the pipeline has begun since a cut at which it had not: the messages before the cut
     may be stored by a sink while the job stores the same."""
     deadline = time.monotonic() + _SURE_S

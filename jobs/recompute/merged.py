@@ -11,7 +11,7 @@ from icestream.v1.common_pb2 import Mapping
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedBatches:
     """The columns of some batches, one batch after the other; the header is that of the first one."""
 
     columns: RawColumns
@@ -24,7 +24,7 @@ class Merged:
         return np.repeat(np.array(values, np.int64), self.samples)
 
 
-def merge(batches: Sequence[RawColumns]) -> Merged:
+def merge(batches: Sequence[RawColumns]) -> MergedBatches:
     """Merges at least one batch. Equal texts and mappings become one."""
     strings: dict[str, int] = {}
     mappings: dict[tuple[int, str, str], tuple[int, Mapping]] = {}
@@ -78,7 +78,7 @@ def merge(batches: Sequence[RawColumns]) -> Merged:
         sample_count=together("sample_count"),
         sample_value=together("sample_value"),
     )
-    return Merged(columns, batches, locations, samples)
+    return MergedBatches(columns, batches, locations, samples)
 
 
 def _rows(strings: Sequence[str], known: dict[str, int]) -> np.ndarray:

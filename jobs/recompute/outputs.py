@@ -12,10 +12,10 @@ from icestream.messages import identify
 from icestream.messages.checks import Labels
 from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns
-from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.stack_encoder import LocationColumns, LocationNames, NodeColumns, encode_stacks
 from icestream.messages.stacks import decode_stacks
 from icestream.times import DAY_NS
-from jobs.recompute.merged import Merged, merge
+from jobs.recompute.merged import MergedBatches, merge
 from jobs.recompute.unit_activity import UnitActivity
 from sinks.clickhouse import stored_batches
 from sinks.clickhouse.stored_batches import Batch
@@ -33,7 +33,7 @@ Input = tuple[MessageId, RawColumns]
 
 
 @dataclass
-class Known:
+class OperatorState:
     """The operators, and what a process remembers from unit to unit.
 
     It returns a node, location or series once a day: the slice that had it is stored, or done again by another process.
@@ -45,7 +45,7 @@ class Known:
     series_days: SeriesDays = field(default_factory=SeriesDays)
 
 
-class Outputs(NamedTuple):
+class OutputRows(NamedTuple):
     """The rows of some batches."""
 
     batches: list[tuple[int, Batch]]
@@ -65,7 +65,7 @@ class _Range(NamedTuple):
     end: int
 
 
-def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Outputs:
+def outputs(known: OperatorState, activity: UnitActivity, inputs: Sequence[Input]) -> OutputRows:
     """`inputs`: batches of one day, each once. Raises ValueError if an operator returned values that do not fit."""
     merged = merge([raw for _, raw in inputs])
     raw = merged.columns
@@ -91,7 +91,7 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
     )
     rows = sample_rows(samples, batches, [one.end - one.first for one in ranges])
     used = {series[row].id: raw.series[row] for row in np.unique(raw.sample_series).tolist()}
-    return Outputs(
+    return OutputRows(
         [(one.input, batch) for one, batch in zip(ranges, batches, strict=True)],
         rows,
         _new_series(known, used, int(time_unix_milli.max(initial=raw.start_unix_nano // _MS)) * _MS),
@@ -99,7 +99,7 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
     )
 
 
-def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackTables]:
+def _announce(known: OperatorState, merged: MergedBatches, stack_id: np.ndarray) -> list[StackTables]:
     """Returns the nodes and locations that were not returned for this day yet."""
     raw = merged.columns
     period = known.announced.period(raw.start_unix_nano)
@@ -111,8 +111,8 @@ def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackT
         None,
         raw.published_unix_nano,
         max(batch.start_unix_nano for batch in merged.batches),
-        Nodes(new.node_id, new.node_parent_id, new.node_location_id),
-        Locations(
+        NodeColumns(new.node_id, new.node_parent_id, new.node_location_id),
+        LocationColumns(
             id=new.location_id,
             address=raw.location_address[rows],
             mapping=raw.location_mapping[rows],
@@ -123,7 +123,9 @@ def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackT
     return [stack_tables(decode_stacks(message)) for message in messages]
 
 
-def _names(operators: Operators, merged: Merged, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
+def _names(
+    operators: Operators, merged: MergedBatches, rows: np.ndarray, location_id: np.ndarray
+) -> list[LocationNames]:
     """Returns the names of locations: rows, and their IDs. The operator gets each batch, and its rows in that."""
     names: dict[int, LocationNames] = {}
     starts = index_ranges.starts(merged.locations)
@@ -136,7 +138,7 @@ def _names(operators: Operators, merged: Merged, rows: np.ndarray, location_id: 
     return [names[row] for row in rows.tolist()]
 
 
-def _ranges(merged: Merged, series: Sequence[bytes], context: np.ndarray) -> list[_Range]:
+def _ranges(merged: MergedBatches, series: Sequence[bytes], context: np.ndarray) -> list[_Range]:
     ranges = []
     first_row = first_series = 0
     for number, batch in enumerate(merged.batches):
@@ -195,7 +197,7 @@ def _batch(message_id: MessageId, raw: RawColumns, of: _Range, figures: Sequence
     )
 
 
-def _new_series(known: Known, series: dict[int, Labels], last_unix_nano: int) -> pa.Table:
+def _new_series(known: OperatorState, series: dict[int, Labels], last_unix_nano: int) -> pa.Table:
     """Returns the series that were not returned for this day yet."""
     day = last_unix_nano // DAY_NS
     new = {series_id: labels for series_id, labels in series.items() if not known.series_days.written(series_id, day)}

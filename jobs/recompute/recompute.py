@@ -21,11 +21,11 @@ from icestream.messages.plausible import Times
 from icestream.messages.raw import RawColumns, decode_raws
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, RAW
-from jobs.recompute.outputs import Known, outputs
+from jobs.recompute.outputs import OperatorState, outputs
 from jobs.recompute.sources import ArchiveSource
 from jobs.recompute.unit_activity import UnitActivity
-from jobs.time_range import TimeRange
-from sinks.archive.archive import Archived, DamagedFile, Run
+from jobs.time_range import JobTimeRange
+from sinks.archive.archive import Archived, ArchivedRun, DamagedFile
 from sinks.clickhouse import stored_batches
 from sinks.clickhouse.stored_batches import Batch
 from sinks.tables.activity import activity_batch, interval_rows, span_rows
@@ -49,10 +49,10 @@ class Unit:
     that it finds each batch once, and all activity for its samples.
     """
 
-    time_range: TimeRange
+    time_range: JobTimeRange
     partition: int | None
     """None: all of them."""
-    moved: frozenset[Run] = frozenset()
+    moved: frozenset[ArchivedRun] = frozenset()
     """The runs that a unit of all partitions has, and one of a single partition leaves out."""
     last: bool = True
     """Whether the job has no later slice."""
@@ -67,7 +67,7 @@ class Unit:
 
 
 @dataclass
-class Counts:
+class RecomputeCounts:
     """What was recomputed."""
 
     samples: int = 0
@@ -79,7 +79,7 @@ class Counts:
     damaged: set[str] = field(default_factory=set)
     """Files of the archive, and what is wrong with them."""
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "RecomputeCounts") -> None:
         self.samples += other.samples
         self.batches += other.batches
         self.bad.update(other.bad)
@@ -110,10 +110,10 @@ class Recomputer:
     def __init__(self, source: ArchiveSource, operators: Operators, block: str) -> None:
         """`block`: of rows of `batches`."""
         self._source = source
-        self._known = Known(operators)
+        self._known = OperatorState(operators)
         self._block = block
 
-    def portions(self, unit: Unit, counts: Counts) -> Iterator[TableRows]:
+    def portions(self, unit: Unit, counts: RecomputeCounts) -> Iterator[TableRows]:
         """Yields the rows of a unit in portions, and adds to `counts`. Raises OSError and ValueError."""
         batches = _Batches(self._block)
         waiting: dict[str, list[pa.Table]] = {}
@@ -129,7 +129,7 @@ class Recomputer:
             yield TableRows(name, concat(tables))
         yield TableRows("batches", batches.table())
 
-    def _rows(self, unit: Unit, counts: Counts, batches: "_Batches") -> Iterator[TableRows]:
+    def _rows(self, unit: Unit, counts: RecomputeCounts, batches: "_Batches") -> Iterator[TableRows]:
         activity = UnitActivity()
         for block in self._blocks(ACTIVITY, unit, decode_activities, counts):
             for _, columns in block:
@@ -142,7 +142,7 @@ class Recomputer:
         return [self._known.operators.changed(raw) for raw in decode_raws(messages, times)]
 
     def _raw_rows(
-        self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: Counts,
+        self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: RecomputeCounts,
         batches: "_Batches",
     ) -> Iterator[TableRows]:  # fmt: skip
         results = outputs(self._known, activity, [(_message_id(message, RAW), raw) for message, raw in block])
@@ -158,7 +158,7 @@ class Recomputer:
             yield TableRows("locations", stacks.locations)
 
     def _blocks(
-        self, topic: str, unit: Unit, decode: Decode[ColumnsT], counts: Counts
+        self, topic: str, unit: Unit, decode: Decode[ColumnsT], counts: RecomputeCounts
     ) -> Iterator[list[tuple[Archived, ColumnsT]]]:
         """Yields the batches of a unit in blocks of one day, each batch once."""
         seen: set[tuple[str, int, int, int]] = set()
@@ -178,7 +178,7 @@ class Recomputer:
                 yield block
 
     def _decoded(
-        self, topic: str, messages: Sequence[Archived], unit: Unit, decode: Decode[ColumnsT], counts: Counts
+        self, topic: str, messages: Sequence[Archived], unit: Unit, decode: Decode[ColumnsT], counts: RecomputeCounts
     ) -> Iterator[tuple[Archived, ColumnsT]]:
         """Yields the messages that can be decoded, and counts the others."""
         values = [message.value for message in messages]
@@ -209,7 +209,7 @@ def _cut(messages: Iterator[Archived]) -> Iterator[list[Archived]]:
 
 
 def _activity_rows(
-    block: Sequence[tuple[Archived, ActivityColumns]], unit: Unit, counts: Counts, batches: "_Batches"
+    block: Sequence[tuple[Archived, ActivityColumns]], unit: Unit, counts: RecomputeCounts, batches: "_Batches"
 ) -> Iterator[TableRows]:
     columns = [one for _, one in block]
     rows = [activity_batch(one, _message_id(message, ACTIVITY)) for message, one in block]
@@ -245,7 +245,7 @@ def _message_id(message: Archived, topic: str) -> MessageId:
     return MessageId(message.cluster, topic, message.partition, message.offset)
 
 
-def _within(rows: pa.Table, column: str, time_range: TimeRange) -> pa.Table:
+def _within(rows: pa.Table, column: str, time_range: JobTimeRange) -> pa.Table:
     """Returns the rows whose time is in the range."""
     kind = rows.schema.field(column).type
     unit_ns = {"ms": 10**6, "ns": 1}[kind.unit]

@@ -17,12 +17,12 @@ from icestream.process.progress import Progress
 from jobs.job import Job
 from jobs.lake.rows import JobLake
 from jobs.locks.fence import NO_FENCE, Fence
-from jobs.locks.record import Record
-from jobs.recompute.recompute import Counts, Unit
+from jobs.locks.record import JobRecord
+from jobs.recompute.recompute import RecomputeCounts, Unit
 from jobs.recompute.sources import ArchiveSource
 from jobs.recompute.workers import MakeOperators, portions
 from jobs.staging.staging import Staging
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from sinks.tables.arrow import concat
 
 _INSERT_ROWS = 50_000
@@ -74,7 +74,7 @@ class _Open:
         if sum(some.num_rows for some in waiting) >= _INSERT_ROWS:
             self._insert(table)
 
-    def end_unit(self, counts: Counts) -> None:
+    def end_unit(self, counts: RecomputeCounts) -> None:
         self.units -= 1
         self.is_damaged |= bool(counts.damaged)
 
@@ -90,18 +90,18 @@ class _Open:
             self.staging.insert(table, rows)
 
 
-def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
+def work_through(work: Work, store: Store) -> tuple[RecomputeCounts, bool]:
     """Returns what was recomputed, and whether the job continued an earlier run. Raises JobError, OSError and the
     client's errors."""
-    job, total, started = work.job, Counts(), time.monotonic()
-    record = Record(work.client, job.full_name, work.fence)
+    job, total, started = work.job, RecomputeCounts(), time.monotonic()
+    record = JobRecord(work.client, job.full_name, work.fence)
     resumed = record.begin(job)
     steps = record.steps()
     slices = [time_slice for time_slice in job.time_range.slices() if not record.is_finished(time_slice, steps)]
     left_ns = sum(time_slice.end_unix_nano - time_slice.start_unix_nano for time_slice in slices)
     whole_ns = job.time_range.end_unix_nano - job.time_range.start_unix_nano
     done_ns = whole_ns - left_ns
-    open_slices: dict[TimeRange, _Open] = {}
+    open_slices: dict[JobTimeRange, _Open] = {}
 
     def report() -> None:
         took_s = time.monotonic() - started
@@ -109,7 +109,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         rate = f"{total.samples / took_s:,.0f}/s, {speed:.1f} x real time"
         work.progress(done_ns / whole_ns, f"{total.samples:,} samples, {rate}")
 
-    def close(time_slice: TimeRange) -> None:
+    def close(time_slice: JobTimeRange) -> None:
         nonlocal done_ns
         opened = open_slices.pop(time_slice)
         staging = opened.insert_all()
@@ -153,7 +153,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
     return total, resumed
 
 
-def _units(source: ArchiveSource, time_slice: TimeRange, last: bool) -> list[Unit]:
+def _units(source: ArchiveSource, time_slice: JobTimeRange, last: bool) -> list[Unit]:
     """Returns the units of a slice. None has many more runs than a partition has, and so none takes more memory."""
     numbers, moved = source.partitions(time_slice), sorted(source.moved_runs(time_slice))
     shares = (moved[first :: len(numbers)] for first in range(len(numbers)))

@@ -10,10 +10,10 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings, MessageSettings
 from icestream.times import HOUR_NS
 from icestream.topics import ACTIVITY, RAW, REPLAY_GROUP
-from jobs.recompute.cut import NO_CUT, Cut
-from jobs.time_range import TimeRange
+from jobs.recompute.cut import NO_CUT, ReadLimits
+from jobs.time_range import JobTimeRange
 from sinks.archive import archive
-from sinks.archive.archive import Archived, ArchiveSink, OnDamage, Run, archived, raise_damage
+from sinks.archive.archive import Archived, ArchivedRun, ArchiveSink, OnDamage, archived, raise_damage
 from sinks.runner.ranges import InFlight, MessageRange
 from streams.logs.log_reader import read_with
 
@@ -34,32 +34,32 @@ class ArchiveSource:
     """The raw archive, see sinks/archive/archive.py, up to the cut."""
 
     uri: str
-    cut: Cut = NO_CUT
+    cut: ReadLimits = NO_CUT
     copy_of: str = ""
     limits: TimeLimits = ANY_LIMITS
-    """Of times in messages: those of live processing, so that a job takes the same messages."""
+    """The limits of times in messages: those of live processing, so that a job takes the same messages."""
 
     def __str__(self) -> str:
         return self.copy_of or f"the archive {self.uri}"
 
-    def partitions(self, time_range: TimeRange) -> list[int]:
+    def partitions(self, time_range: JobTimeRange) -> list[int]:
         """Returns the partitions that may have messages of the range."""
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
         return sorted({n for topic in (RAW, ACTIVITY) for n in archive.partitions(self.uri, topic, start, end)})
 
-    def moved_runs(self, time_range: TimeRange) -> set[Run]:
+    def moved_runs(self, time_range: JobTimeRange) -> set[ArchivedRun]:
         """Returns the runs of collectors that may be in several partitions. Raises OSError or ValueError."""
         return archive.moved_runs(self.uri, (RAW, ACTIVITY), time_range.start_unix_nano, time_range.end_unix_nano)
 
     def read(
-        self, topic: str, time_range: TimeRange, partition: int | None, on_damage: OnDamage = raise_damage
+        self, topic: str, time_range: JobTimeRange, partition: int | None, on_damage: OnDamage = raise_damage
     ) -> Iterator[Archived]:  # fmt: skip
         """Yields the messages with something in the range, up to the cut. Raises OSError or ValueError. `partition`:
         None for all; `on_damage`: as in sinks/archive/archive.py."""
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
         return archive.read(self.uri, topic, start, end, partition, on_damage, self.cut.wanted(topic))
 
-    def size(self, time_range: TimeRange) -> str:
+    def size(self, time_range: JobTimeRange) -> str:
         """Returns for people how much a job reads. Raises OSError or ValueError."""
         start, end = time_range.start_unix_nano, time_range.end_unix_nano
         files = sum(archive.partitions(self.uri, topic, start, end).total() for topic in (RAW, ACTIVITY))
@@ -80,13 +80,13 @@ class KafkaSource:
     """Kafka. It finds messages by their Kafka times, up to two hours after the range."""
 
     settings: KafkaSettings
-    cut: Cut = NO_CUT
+    cut: ReadLimits = NO_CUT
     limits: TimeLimits = ANY_LIMITS
 
     def __str__(self) -> str:
         return f"Kafka at {self.settings.kafka}"
 
-    def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
+    def read(self, topic: str, time_range: JobTimeRange) -> Iterator[Archived]:
         """Yields the messages with something in the range, by partition and offset. Raises SourceError."""
         reader = consumer(self.settings, REPLAY_GROUP, log_level=2, **{"enable.partition.eof": True})
         try:
@@ -99,7 +99,7 @@ class KafkaSource:
         finally:
             reader.close()
 
-    def copy(self, folder: str, time_range: TimeRange) -> ArchiveSource:
+    def copy(self, folder: str, time_range: JobTimeRange) -> ArchiveSource:
         """Copies the messages of the range into an archive in `folder`. Raises SourceError and OSError.
 
         So Kafka is read once, in the order of its offsets, while a job reads by time and in several processes.
@@ -111,7 +111,7 @@ class KafkaSource:
                 ArchiveSink(folder).write(MessageRange(first.cluster, topic, first.partition, offsets, chunk, False))
         return ArchiveSource(folder, self.cut, str(self), self.limits)
 
-    def size(self, time_range: TimeRange) -> str:
+    def size(self, time_range: JobTimeRange) -> str:
         """Returns for people how much a job reads. Raises SourceError."""
         reader = consumer(self.settings, REPLAY_GROUP, log_level=2)
         try:
@@ -122,7 +122,7 @@ class KafkaSource:
             reader.close()
         return f"up to {sum(one.end - one.first for one in ranges):,} messages"
 
-    def _offset_ranges(self, reader: Consumer, topic: str, time_range: TimeRange) -> list[_OffsetRange]:
+    def _offset_ranges(self, reader: Consumer, topic: str, time_range: JobTimeRange) -> list[_OffsetRange]:
         """Returns what to read of each partition that may have messages of the range."""
         partitions = reader.list_topics(topic, timeout=_ANSWER_TIMEOUT_S).topics[topic].partitions
         first_unix_milli = max(time_range.start_unix_nano // 10**6 - _EARLY_MS, 0)
@@ -142,7 +142,7 @@ class KafkaSource:
 Source = ArchiveSource | KafkaSource
 
 
-def choose(kind: str, settings: MessageSettings, uri: str, start_unix_nano: int, cut: Cut) -> Source:
+def choose(kind: str, settings: MessageSettings, uri: str, start_unix_nano: int, cut: ReadLimits) -> Source:
     """Returns the source that `kind` names: kafka, archive, or auto. `uri`: of the archive; "": there is none.
 
     auto is the archive if that goes back to `start_unix_nano`, else Kafka. Raises SourceError, OSError or ValueError.
@@ -171,7 +171,7 @@ def _chunks(messages: Iterator[Archived]) -> Iterator[list[Archived]]:
         yield chunk
 
 
-def _in_range(messages: Iterator[Message], cluster: str, time_range: TimeRange) -> Iterator[Archived]:
+def _in_range(messages: Iterator[Message], cluster: str, time_range: JobTimeRange) -> Iterator[Archived]:
     """Yields the messages of the range; ends with the first one that came too late for it."""
     for message in messages:
         row = archived(message, cluster)

@@ -9,10 +9,10 @@ import numpy as np
 from icestream.columns import index_ranges, sorted_keys
 from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
-from jobs.recompute.merged import Merged
+from jobs.recompute.merged import MergedBatches
 from streams.operators.attach import (
     Attached,
-    Intervals,
+    ThreadIntervals,
     attach,
     attach_threads,
     in_order,
@@ -23,7 +23,7 @@ from streams.operators.attach import (
 )
 from streams.operators.retained import RunId
 
-Attach = Callable[[RawColumns, Intervals], Attached]
+Attach = Callable[[RawColumns, ThreadIntervals], Attached]
 _NOWHERE = np.uint64(2**64 - 1)
 
 
@@ -34,7 +34,7 @@ class UnitActivity:
     """
 
     def __init__(self) -> None:
-        self._parts: dict[RunId, list[Intervals]] = defaultdict(list)
+        self._parts: dict[RunId, list[ThreadIntervals]] = defaultdict(list)
         self._spans: dict[RunId, np.ndarray] = {}
 
     def add(self, activity: ActivityColumns) -> None:
@@ -42,12 +42,12 @@ class UnitActivity:
         if len(intervals):
             self._parts[RunId.of(activity)].append(intervals)
 
-    def attach(self, merged: Merged, operator: Attach) -> Attached:
+    def attach(self, merged: MergedBatches, operator: Attach) -> Attached:
         """Returns the contexts of all samples. An operator of the user is called with one batch at a time."""
         if operator is not attach:
             return _one_by_one(merged, operator, [self._near(batch) for batch in merged.batches])
         runs: dict[RunId, int] = {}
-        near: dict[int, tuple[int, Intervals]] = {}
+        near: dict[int, tuple[int, ThreadIntervals]] = {}
         of_batch = []
         for batch in merged.batches:
             number = runs.setdefault(RunId.of(batch), len(runs))
@@ -55,7 +55,7 @@ class UnitActivity:
             near |= {id(part): (number, part) for part in self._near(batch)}
         return _at_once(merged, of_batch, list(near.values()))
 
-    def _near(self, batch: RawColumns) -> list[Intervals]:
+    def _near(self, batch: RawColumns) -> list[ThreadIntervals]:
         """Returns the parts that may have intervals in the window of a batch."""
         run_id = RunId.of(batch)
         parts = self._parts.get(run_id, [])
@@ -69,7 +69,7 @@ class UnitActivity:
         return [parts[row] for row in rows.tolist()]
 
 
-def _one_by_one(merged: Merged, operator: Attach, near: Sequence[Sequence[Intervals]]) -> Attached:
+def _one_by_one(merged: MergedBatches, operator: Attach, near: Sequence[Sequence[ThreadIntervals]]) -> Attached:
     attached = []
     for batch, parts in zip(merged.batches, near, strict=True):
         within = [part.overlapping(batch.start_monotonic_ns, batch.end_monotonic_ns) for part in parts]
@@ -84,7 +84,9 @@ def _one_by_one(merged: Merged, operator: Attach, near: Sequence[Sequence[Interv
     )
 
 
-def _at_once(merged: Merged, run_of_batch: Sequence[int], near: Sequence[tuple[int, Intervals]]) -> Attached:
+def _at_once(
+    merged: MergedBatches, run_of_batch: Sequence[int], near: Sequence[tuple[int, ThreadIntervals]]
+) -> Attached:
     """Attaches the samples of all batches. `near`: intervals, and the number of their run.
 
     A thread is named by its run and its rank among all threads of the intervals.

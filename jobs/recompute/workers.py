@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from icestream.clickhouse.without_pandas import without_pandas
 from jobs.job import JobError
-from jobs.recompute.recompute import Counts, Recomputer, Unit
+from jobs.recompute.recompute import RecomputeCounts, Recomputer, Unit
 from jobs.recompute.sources import ArchiveSource
 from streams.partition.process import Operators
 
@@ -28,7 +28,7 @@ class Portion:
     unit: Unit
     table: str = ""
     rows: pa.Table | None = None
-    counts: Counts | None = None
+    counts: RecomputeCounts | None = None
 
 
 MakeOperators = Callable[[], Operators]
@@ -42,7 +42,7 @@ def portions(
     if processes == 1:
         recomputer = Recomputer(source, operators(), block)
         for unit in units:
-            counts = Counts()
+            counts = RecomputeCounts()
             for table, rows in recomputer.portions(unit, counts):
                 yield Portion(unit, table, rows)
             yield Portion(unit, counts=counts)
@@ -83,7 +83,7 @@ def _collect(units: Iterator[Unit], workers: list[Connection]) -> Iterator[Porti
                 raise JobError("a process of the job was killed (out of memory?): start the job again") from error
             if isinstance(answer, str):
                 raise JobError(answer)
-            if isinstance(answer, Counts):
+            if isinstance(answer, RecomputeCounts):
                 yield Portion(busy.pop(connection), counts=answer)
                 idle.append(connection)
             else:
@@ -97,7 +97,7 @@ def _work(connection: Connection, source: ArchiveSource, operators: MakeOperator
         with without_pandas():
             recomputer = Recomputer(source, operators(), block)
             while True:
-                unit, counts = connection.recv(), Counts()
+                unit, counts = connection.recv(), RecomputeCounts()
                 for portion in recomputer.portions(unit, counts):
                     connection.send(portion)
                 connection.send(counts)

@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client
 from jobs.locks.fence import Fence
 from jobs.staging import staged_file
 from jobs.staging.staged_file import StagedFile
-from jobs.time_range import HostMinute, TimeRange, within
+from jobs.time_range import HostMinute, JobTimeRange, within
 from sinks.clickhouse.change_tables import change_tables
 from sinks.clickhouse.cluster import (
     DICTIONARIES,
@@ -51,7 +51,7 @@ _DEFINITIONS = {
     # Without the live table's codecs: IDs are random, and are read once.
     "spans": "ENGINE = ReplacingMergeTree ORDER BY (trace_id, span_id) AS SELECT * FROM spans LIMIT 0",
 }
-"""Of the tables that are not only the columns of the live one."""
+"""The definitions of the staging tables that are not only the columns of the live one."""
 _LARGE = ("samples", "activity")
 """The tables with most rows, which are files of the job, or of the engine Log."""
 _UNCOMPRESSED = frozenset(
@@ -62,7 +62,7 @@ _COLUMNS = (
     "SELECT name, type FROM system.columns"
     " WHERE database = currentDatabase() AND table = {table:String} AND default_kind = '' ORDER BY position"
 )
-"""Who has the tables may have added columns of any kind. The live table computes those with a default."""
+"""Leaves out columns with a default: the owner of the tables may have added some, and the live table computes them."""
 _TABLES_AT_ONCE = 500
 """Tables in one DROP: 100 kB with the longest names."""
 NAME_PATTERN = r"^job_.+__([0-9a-f]{8})_[0-9]+_[a-z0-9_]+$"
@@ -90,8 +90,8 @@ class Staging:
     client: Client
     name: str
     """The job's."""
-    time_range: TimeRange
-    """Of one day."""
+    time_range: JobTimeRange
+    """A range within one day."""
     fence: Fence
     _made: list[str] = field(default_factory=list)
     _filled: dict[str, list[str]] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Staging:
         """Waits until what is compared is complete on the replicas that may answer."""
         wait_for_replicas(self.client, self.fence.cluster, *TIMES, "spans", "batches")
 
-    def rows(self, name: str, time_range: TimeRange) -> pa.Table:
+    def rows(self, name: str, time_range: JobTimeRange) -> pa.Table:
         """Returns the rows of samples, activity or spans of a part of the slice."""
         column = "time" if name == "samples" else "start_time"
         table = self.spans if name == "spans" else self.table(name)

@@ -8,11 +8,11 @@ from icestream.topics import ACTIVITY, RAW
 from jobs.lake.lake import StoredBatch
 from jobs.lake.lake import stored_batches as stored_in_lake
 from jobs.lake.rows import JobLake
-from jobs.recompute.cut import Known
+from jobs.recompute.cut import KnownMessages
 from jobs.recompute.slices import Work
 from jobs.recompute.sources import ArchiveSource
 from jobs.staging.staging import BatchName, Staging
-from jobs.time_range import END_SQL, MINUTE_S, START_SQL, HostMinute, TimeRange
+from jobs.time_range import END_SQL, MINUTE_S, START_SQL, HostMinute, JobTimeRange
 from sinks.archive import archive
 from sinks.archive.archive import OnDamage
 from sinks.clickhouse import stored_batches
@@ -23,7 +23,7 @@ _REACH_MS = 1000
 """An interval may give traces to samples for as long after its start: icestream.tracing sends parts of 0.2 s."""
 
 
-def batches_of(source: ArchiveSource, time_range: TimeRange, on_damage: OnDamage) -> set[BatchName]:
+def batches_of(source: ArchiveSource, time_range: JobTimeRange, on_damage: OnDamage) -> set[BatchName]:
     """Returns the batches of the source with something in the range. Raises OSError and ValueError."""
     start, end = time_range.start_unix_nano, time_range.end_unix_nano
     return {
@@ -33,14 +33,16 @@ def batches_of(source: ArchiveSource, time_range: TimeRange, on_damage: OnDamage
     }
 
 
-def known_before(client: Client, archive_uri: str, time_range: TimeRange, lake: JobLake | None) -> list[Known]:
+def known_before(
+    client: Client, archive_uri: str, time_range: JobTimeRange, lake: JobLake | None
+) -> list[KnownMessages]:
     """Returns what is archived and stored of a range, to be asked before the cut is taken. Raises OSError, ValueError,
     and the client's errors."""
     known = []
     start, end = time_range.start_unix_nano, time_range.end_unix_nano
     if archive_uri:
         known += [
-            Known(topic, file.cluster, file.partition, file.last + 1, file.name)
+            KnownMessages(topic, file.cluster, file.partition, file.last + 1, file.name)
             for topic in (RAW, ACTIVITY)
             for file in archive.files(archive_uri, topic, start, end)
         ]
@@ -48,12 +50,12 @@ def known_before(client: Client, archive_uri: str, time_range: TimeRange, lake: 
         f"SELECT topic, cluster, partition, max(offset) + 1 FROM batches WHERE {_IN_RANGE} GROUP BY ALL",
         parameters=time_range.parameters,
     ).result_rows
-    known += [Known(*row) for row in rows]
+    known += [KnownMessages(*row) for row in rows]
     in_lake = stored_in_lake(lake, time_range) if lake else []
-    return known + [Known(batch.topic, batch.cluster, batch.partition, batch.offset + 1) for batch in in_lake]
+    return known + [KnownMessages(batch.topic, batch.cluster, batch.partition, batch.offset + 1) for batch in in_lake]
 
 
-def missing_batches(work: Work, time_range: TimeRange, there: Set[BatchName]) -> list[StoredBatch]:
+def missing_batches(work: Work, time_range: JobTimeRange, there: Set[BatchName]) -> list[StoredBatch]:
     """Returns the batches with rows in the range, stored in ClickHouse or the lake, that are not `there`.
 
     Those past the cut are left out.
@@ -82,7 +84,7 @@ def outside(staging: Staging, minutes: Collection[HostMinute]) -> str:
     return f"({' AND '.join(ends)})"
 
 
-def host_minutes(batches: Iterable[StoredBatch], time_range: TimeRange) -> set[HostMinute]:
+def host_minutes(batches: Iterable[StoredBatch], time_range: JobTimeRange) -> set[HostMinute]:
     """Returns the minutes of the range that the batches touch."""
     minutes = set()
     for batch in batches:
@@ -94,7 +96,7 @@ def host_minutes(batches: Iterable[StoredBatch], time_range: TimeRange) -> set[H
     return minutes
 
 
-def describe_stored(client: Client, time_range: TimeRange) -> str:
+def describe_stored(client: Client, time_range: JobTimeRange) -> str:
     """Returns for people what is stored of a range."""
     batches, rows = client.query(
         f"SELECT count(), sum(rows) FROM batches WHERE {_IN_RANGE}", parameters=time_range.parameters

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.staging.staging import BATCHES, Staging
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from sinks.clickhouse import stored_batches
 
 _KEY = "collector, started_unix_nano, sequence, part"
 
 
-def mark_corrections(staging: Staging, time_range: TimeRange, condition: str = "1") -> None:
+def mark_corrections(staging: Staging, time_range: JobTimeRange, condition: str = "1") -> None:
     """Marks them in ClickHouse. `condition`: SQL on `host_id`, `from_unix_nano` and `to_unix_nano`."""
     staging.change(
         f"INSERT INTO {BATCHES} {_marks(staging, condition)}",
@@ -27,7 +27,7 @@ def mark_corrections(staging: Staging, time_range: TimeRange, condition: str = "
     )
 
 
-def marks(staging: Staging, time_range: TimeRange, condition: str = "1") -> pa.Table:
+def marks(staging: Staging, time_range: JobTimeRange, condition: str = "1") -> pa.Table:
     """Returns the rows of `batches` that mark them, for the lake."""
     return staging.client.query_arrow(
         _marks(staging, condition), parameters=_range(staging, time_range), use_strings=True
@@ -44,6 +44,6 @@ def _marks(staging: Staging, condition: str) -> str:
     )
 
 
-def _range(staging: Staging, time_range: TimeRange) -> dict[str, Any]:
+def _range(staging: Staging, time_range: JobTimeRange) -> dict[str, Any]:
     part = staging.time_range
     return {"first": time_range.start_unix_nano, "after": part.start_unix_nano, "last": part.end_unix_nano}

@@ -1,6 +1,6 @@
 """Series, nodes, locations and spans of a slice in ClickHouse: those that a table lacks, and better names, are added.
 
-Of rows with one key, the one is copied that the live table would keep.
+If several rows have one key, the job copies the row that the live table would keep.
 """
 
 from collections import Counter

@@ -44,7 +44,7 @@ _FILES_AT_ONCE = 8
 _DAMAGE = (OSError, ValueError, LookupError, MemoryError, pa.ArrowException)
 """What pyarrow raises of a file with wrong bytes: a column may have another name, or a size beyond any memory."""
 _PAGE_BYTES = 2_000_000
-"""Of messages that are compressed together: zstd does not find repetitions in another page."""
+"""Messages of so many bytes are compressed together: zstd does not find repetitions in another page."""
 
 
 class Archived(NamedTuple):
@@ -73,7 +73,7 @@ def _all(file: str, cluster: str, partition: int, offset: int) -> bool:
     return True
 
 
-class Identity(NamedTuple):
+class ArchivedMessage(NamedTuple):
     """The batch ID of an archived message, and where it is in Kafka."""
 
     collector: str
@@ -85,7 +85,7 @@ class Identity(NamedTuple):
     offset: int
 
 
-class Run(NamedTuple):
+class ArchivedRun(NamedTuple):
     """One start of a collector."""
 
     collector: str
@@ -230,13 +230,13 @@ def read(
 def identities(
     uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, on_damage: OnDamage = raise_damage,
     wanted: Wanted = _all,
-) -> Iterator[Identity]:  # fmt: skip
+) -> Iterator[ArchivedMessage]:  # fmt: skip
     """Yields what identifies the messages with a time in [from, to).
 
     It reads only these columns. A message may come twice. `on_damage` is told of files that do not have them. Raises
     OSError or ValueError.
     """
-    columns = list(Identity._fields)
+    columns = list(ArchivedMessage._fields)
     folder = open_folder(uri)
     for _, path, name in _files(folder, topic, from_unix_nano, to_unix_nano):
         try:
@@ -249,18 +249,18 @@ def identities(
                 file.readall()  # raises what is no damage
             on_damage(DamagedFile(uri, path, error))
             continue
-        for row in map(Identity._make, zip(*rows.values(), strict=True)):
+        for row in map(ArchivedMessage._make, zip(*rows.values(), strict=True)):
             if wanted(name.name, row.cluster, row.partition, row.offset):
                 yield row
 
 
-def moved_runs(uri: str, topics: Collection[str], from_unix_nano: int, to_unix_nano: int) -> set[Run]:
+def moved_runs(uri: str, topics: Collection[str], from_unix_nano: int, to_unix_nano: int) -> set[ArchivedRun]:
     """Returns the runs that are in several partitions, of any of these topics, in the files that may have messages with
     a time in [from, to). A file that is damaged may have any run: then these are all runs.
 
     It reads only the columns that it needs. Raises OSError or ValueError.
     """
-    folder, columns = open_folder(uri), list(Run._fields)
+    folder, columns = open_folder(uri), list(ArchivedRun._fields)
     paths = [path for topic in topics for _, path, _ in _files(folder, topic, from_unix_nano, to_unix_nano)]
 
     def read_runs(path: str) -> pa.Table | None:
@@ -279,7 +279,7 @@ def moved_runs(uri: str, topics: Collection[str], from_unix_nano: int, to_unix_n
     runs = runs.group_by(columns).aggregate([("partition", "min"), ("partition", "max")])
     if len(readable) == len(tables):
         runs = runs.filter(pc.field("partition_min") < pc.field("partition_max"))
-    return set(map(Run._make, zip(*runs.select(columns).to_pydict().values(), strict=True)))
+    return set(map(ArchivedRun._make, zip(*runs.select(columns).to_pydict().values(), strict=True)))
 
 
 def files(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator["File"]:

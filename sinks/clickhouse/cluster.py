@@ -203,8 +203,8 @@ def _types(columns: list[tuple[str, str, bool]]) -> list[tuple[str, str]]:
 
 
 def _sharding_column(columns: list[tuple[str, str, bool]]) -> str:
-    """`columns`: names, types, and whether the sorting key has them. Of profile types there are few: rows of one would
-    all be on one shard."""
+    """`columns`: names, types, and whether the sorting key has them. There are few profile types: all rows of one
+    would be on one shard."""
     names = [name for name, _, _ in columns]
     keys = (name for name, _, sorts in columns if sorts and name != _PROFILE_TYPE)
     return _HOST if _HOST in names else next(keys, names[0])

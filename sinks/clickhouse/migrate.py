@@ -48,7 +48,7 @@ class SchemaFile(NamedTuple):
     checksum: str
 
 
-class Record(NamedTuple):
+class MigrationRecord(NamedTuple):
     """A row of `schema_migrations`."""
 
     name: str
@@ -83,8 +83,8 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[st
     if missing:
         client.insert(
             "schema_migrations",
-            [Record(file.name, file.checksum, target.name) for file in missing],
-            column_names=list(Record._fields),
+            [MigrationRecord(file.name, file.checksum, target.name) for file in missing],
+            column_names=list(MigrationRecord._fields),
             settings={"async_insert": 0} | (INSERT_SETTINGS if target.name else {}),
         )
     distribute(client, target)
@@ -163,17 +163,17 @@ def _engine(client: Client) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def _records(client: Client) -> list[Record]:
-    rows = client.query(f"SELECT {', '.join(Record._fields)} FROM schema_migrations").result_rows
-    return [Record(*row) for row in rows]
+def _records(client: Client) -> list[MigrationRecord]:
+    rows = client.query(f"SELECT {', '.join(MigrationRecord._fields)} FROM schema_migrations").result_rows
+    return [MigrationRecord(*row) for row in rows]
 
 
-def _cluster_of(recorded: list[Record]) -> str:
+def _cluster_of(recorded: list[MigrationRecord]) -> str:
     """Returns the cluster of the tables with these records; "" if they are not replicated."""
     return next((record.cluster for record in recorded if record.cluster), "")
 
 
-def _missing(recorded: list[Record], folder: Path) -> list[SchemaFile]:
+def _missing(recorded: list[MigrationRecord], folder: Path) -> list[SchemaFile]:
     """Returns the files that have not run. Raises MigrationError where one has changed since it ran."""
     checksums = {record.name: record.checksum for record in recorded}
     files = list(schema_files(folder))

@@ -72,7 +72,7 @@ class Batch:
         return f"{self.kind}/{self.collector}/{self.started_unix_nano}/{self.part}"
 
 
-class Identity(TypedDict):
+class BatchIdFields(TypedDict):
     """The fields of `Batch` that a BatchId holds."""
 
     collector: str
@@ -82,7 +82,7 @@ class Identity(TypedDict):
     parts: int
 
 
-def identity(batch_id: BatchId) -> Identity:
+def identity(batch_id: BatchId) -> BatchIdFields:
     """Returns the fields that identify a batch."""
     return {
         "collector": batch_id.collector,

@@ -22,7 +22,8 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.checkpointInterval": "50",
 }
 _TIMEOUTS = {"connect_timeout": "5s", "timeout": "60s", "max_retries": "3", "retry_timeout": "60s"}
-"""Of requests to an object store. The sinks try again; a sink that waits for minutes would lose its partitions."""
+"""The limits of requests to an object store. The sinks try again; a sink that waits for minutes would lose its
+partitions."""
 
 
 class Lake:

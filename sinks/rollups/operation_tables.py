@@ -31,7 +31,7 @@ _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
 OF_TRACES = (
     "trace_id BETWEEN toFixedString(unhex({first_trace:String}), 16) AND toFixedString(unhex({last_trace:String}), 16)"
 )
-"""Of what one statement sums up (`trace_ranges`)."""
+"""The condition of what one statement sums up (`trace_ranges`)."""
 SOURCE_TABLES = ("samples", "activity", "entry_spans", "span_operations", "spans")
 """The tables of rows that rollups of operations are summed up from; their partitions are days."""
 SETTINGS: dict[str, int | str] = ACROSS_SHARDS | {  # a request may have rows on several shards
@@ -42,7 +42,7 @@ SETTINGS: dict[str, int | str] = ACROSS_SHARDS | {  # a request may have rows on
 LIMITS: dict[str, int | str] = {
     "max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000,
 }  # fmt: skip
-"""Of all statements that sum up rows, so that sinks and queries have room beside them."""
+"""The settings of all statements that sum up rows, so that sinks and queries have room beside them."""
 
 
 def between(first_s: str, until_s: str, column: str = "start_time") -> str:
@@ -126,8 +126,8 @@ def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:
 
 def trace_ranges(client: Client, start: int, length_s: int = OPERATION_MINUTES.bucket_s) -> list[dict[str, str]]:
     """Returns ranges of trace IDs, as parameters, that together have all of them: one statement for each fills a bucket
-    of OPERATION_MINUTES. Traces do not depend on each other, and rows of one minute and operation are added up by all
-    who read them.
+    of OPERATION_MINUTES. Traces do not depend on each other, and every
+    reader adds up the rows of one minute and operation.
 
     There are more than one if the time that begins at `start`, in Unix seconds, has more than SPANS_AT_ONCE spans; each
     has about as many. Rows of intervals and spans are in the order of their traces, so they are read for one range

@@ -58,7 +58,7 @@ TABLES: dict[Level, dict[str, str]] = OPERATION_TABLES | {
         f" {_SUMS}, {_BUILD} FROM samples",
     },
 }
-"""Of each level: its tables, and the SELECT that fills each. `fill` completes those that read samples."""
+"""The tables of each level, and the SELECT that fills each. `fill` completes those that read samples."""
 
 
 def build_number(first: int, start_unix_s: int) -> int:

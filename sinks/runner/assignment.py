@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka.clients import commit, committed_positions, unread
-from icestream.kafka.log_mark import Mark, absent
+from icestream.kafka.log_mark import LogMark, absent
 from icestream.kafka.readiness import GroupOffsets, Partition, Standstills
 from icestream.settings import KafkaSettings
 from sinks import metrics
@@ -43,8 +43,8 @@ class Assignment:
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
         self._doubts: dict[Partition, Doubt] = {}
         self._next_offset: dict[Partition, int] = {}
-        self._last: dict[Partition, Mark] = {}  # of the last message that was read
-        self._checked: dict[Partition, Mark] = {}  # of one before, up to which the log is known to be the same
+        self._last: dict[Partition, LogMark] = {}  # of the last message that was read
+        self._checked: dict[Partition, LogMark] = {}  # of one before, up to which the log is known to be the same
         self._changed: set[Partition] = set()  # their logs, as another thread has found
         self._paused: set[Partition] = set()
         self._assigned: set[Partition] = set()
@@ -114,7 +114,7 @@ class Assignment:
             return
         self._count_gap(reader, key, offset)
         self.pending[key].add(message)
-        self._last[key] = Mark.of(message)
+        self._last[key] = LogMark.of(message)
         self._checked.setdefault(key, self._last[key])
 
     def doubt(self) -> None:
@@ -122,7 +122,7 @@ class Assignment:
         for key in self._assigned - self._new:
             pending = self.pending.get(key, _NOTHING)
             read = pending.messages[-1:]
-            marks = (*map(Mark.of, read), *pending.marks)
+            marks = (*map(LogMark.of, read), *pending.marks)
             if key in self._doubts:
                 self._doubts[key].looks = False
             elif marks:

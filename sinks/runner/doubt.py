@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
-from icestream.kafka.log_mark import Mark
+from icestream.kafka.log_mark import LogMark
 from sinks.runner.pending import Pending
 
 
@@ -19,8 +19,8 @@ from sinks.runner.pending import Pending
 class Doubt:
     """A partition in doubt: what to look for in its log, and how to go on if it is there."""
 
-    marks: tuple[Mark, ...]
-    """Of messages that should be there, the latest first. Empty: nothing is left to look for."""
+    marks: tuple[LogMark, ...]
+    """The marks of messages that should be there, the latest first. Empty: nothing is left to look for."""
     goes_on_at: int
     """Negative: at the beginning."""
     pending: Pending
@@ -28,7 +28,7 @@ class Doubt:
     """Whether the next message is that of the first mark, if it is there."""
     changed: bool = False
     """Whether a message was not there."""
-    found: tuple[Mark, ...] = ()
+    found: tuple[LogMark, ...] = ()
     """The marks from the first one on that was there."""
 
     @property
@@ -49,7 +49,7 @@ class Doubt:
     def take(self, message: Message) -> None:
         """Takes the message that came next."""
         self.looks = False
-        if Mark.of(message) == self.marks[0]:
+        if LogMark.of(message) == self.marks[0]:
             self.found, self.marks = self.marks, ()
         else:
             self._is_absent()

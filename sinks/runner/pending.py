@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from icestream.kafka.log_mark import Mark
+from icestream.kafka.log_mark import LogMark
 from sinks.runner.ranges import CommitNote, InFlight
 
 NO_LIMIT = 2**62
@@ -44,8 +44,8 @@ class Pending:
     since: float = 0.0
     failures: int = 0
     """How many attempts to write the range have failed."""
-    marks: tuple[Mark, ...] = ()
-    """Of the last message that is stored, and of some before it, the latest first."""
+    marks: tuple[LogMark, ...] = ()
+    """The marks of the last message that is stored, and of some before it, the latest first."""
     uncommitted: bool = False
     """Whether the group has not taken yet that the last range is stored."""
     _again: float = 0.0
@@ -84,7 +84,7 @@ class Pending:
 
     def note(self) -> CommitNote:
         """Returns what to commit with the range, which the sink is about to write."""
-        return CommitNote(self.next(), (Mark.of(self.in_range()[-1]), *self.marks))
+        return CommitNote(self.next(), (LogMark.of(self.in_range()[-1]), *self.marks))
 
     def stored(self) -> CommitNote:
         """Returns what to commit once a range is written."""
@@ -103,14 +103,14 @@ class Pending:
     def written(self) -> None:
         """Forgets the range in flight. The messages after it become a new one."""
         last = self.next().last
-        self._mark(Mark.of(self.in_range()[-1]))
+        self._mark(LogMark.of(self.in_range()[-1]))
         self.in_flight, self.retried, self.decoded, self.problem, self.failures = None, False, None, None, 0
         self.messages = [m for m in self.messages if _offset(m) > last]
         self.size = sum(map(_size, self.messages))
         self.since = time.monotonic()
         self.uncommitted = True
 
-    def _mark(self, last: Mark) -> None:
+    def _mark(self, last: LogMark) -> None:
         kept = self.marks[1:]
         if time.monotonic() - self._marked > _MARK_EVERY_S:
             kept, self._marked = self.marks[: _MAX_MARKS - 1], time.monotonic()

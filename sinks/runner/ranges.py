@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import Message
 
-from icestream.kafka.log_mark import Mark
+from icestream.kafka.log_mark import LogMark
 from icestream.messages.message_id import MessageId
 
 T = TypeVar("T")
@@ -60,13 +60,13 @@ class CommitNote:
     """
 
     in_flight: InFlight | None
-    marks: tuple[Mark, ...]
+    marks: tuple[LogMark, ...]
 
     @classmethod
     def parse(cls, metadata: str | None) -> "CommitNote":
         """Reads what `str` wrote; leaves out anything else."""
         words = (metadata or "").split(" ")
-        return cls(InFlight.parse(words[0]), tuple(filter(None, map(Mark.parse, words))))
+        return cls(InFlight.parse(words[0]), tuple(filter(None, map(LogMark.parse, words))))
 
     def __str__(self) -> str:
         return " ".join(map(str, filter(None, (self.in_flight, *self.marks))))

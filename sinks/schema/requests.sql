@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS span_operations
     entry_span_id FixedString(8) CODEC(ZSTD(1)),                -- with the trace: the request
     host_id       LowCardinality(String) CODEC(ZSTD(1)),
     -- Within a service and an hour, rows are in the order of their traces, which the primary key does not know. With the
-    -- index, who reads a range of traces reads a few of its granules: builds of operations and thinning divide their work
+    -- index, a query of a range of traces reads a few of its granules: builds of operations and thinning divide their work
     -- by traces.
     INDEX traces trace_id TYPE minmax GRANULARITY 1
 )

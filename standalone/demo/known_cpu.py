@@ -16,7 +16,7 @@ TASKS = 4
 _END = object()
 
 
-class Request(NamedTuple):
+class FinishedRequest(NamedTuple):
     """A finished request."""
 
     trace_id: str
@@ -28,12 +28,12 @@ class Request(NamedTuple):
     """The CPU clock of its thread, after the request."""
 
 
-def run_known_cpu(requests: int, thread_cpu_ns: int) -> Iterator[Request]:
+def run_known_cpu(requests: int, thread_cpu_ns: int) -> Iterator[FinishedRequest]:
     """Runs requests of at least `thread_cpu_ns` each; yields each when it is finished.
 
     Three quarters run on THREADS threads, and the rest at the same time as TASKS asyncio tasks on one more thread.
     """
-    finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[FinishedRequest] = queue.SimpleQueue()
     on_tasks = requests // 4
     shares = [range(number, requests - on_tasks, THREADS) for number in range(THREADS)]
     threads = [threading.Thread(target=_on_thread, args=(share, thread_cpu_ns, finished)) for share in shares]
@@ -46,7 +46,7 @@ def run_known_cpu(requests: int, thread_cpu_ns: int) -> Iterator[Request]:
         thread.join()
 
 
-def _on_thread(share: range, thread_cpu_ns: int, finished: "queue.SimpleQueue[Request]") -> None:
+def _on_thread(share: range, thread_cpu_ns: int, finished: "queue.SimpleQueue[FinishedRequest]") -> None:
     paths = list(THREADED)
     for number in share:
         path = paths[number % len(paths)]
@@ -58,11 +58,11 @@ def _on_thread(share: range, thread_cpu_ns: int, finished: "queue.SimpleQueue[Re
         finished.put(_request(span, "thread", took))
 
 
-def _request(span: tracing.Span, by: str, took_ns: int) -> Request:
-    return Request(span.trace_id, span.name, by, threading.get_native_id(), took_ns, time.thread_time_ns())
+def _request(span: tracing.Span, by: str, took_ns: int) -> FinishedRequest:
+    return FinishedRequest(span.trace_id, span.name, by, threading.get_native_id(), took_ns, time.thread_time_ns())
 
 
-async def _on_tasks(requests: int, thread_cpu_ns: int, finished: "queue.SimpleQueue[Request]") -> None:
+async def _on_tasks(requests: int, thread_cpu_ns: int, finished: "queue.SimpleQueue[FinishedRequest]") -> None:
     paths = list(ASYNCIO)
 
     async def take_turns(share: range) -> None:

@@ -24,7 +24,7 @@ _GLUE = re.compile(r"^_?Py|vectorcall|VECTORCALL|^(type_call|slot_|gen_|partial_
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportedRequest:
     """One request; CPU in seconds."""
 
     trace_id: str
@@ -50,7 +50,7 @@ class Report:
     """Seconds from publishing a batch to finding it in queries, 95th percentile; None if nothing was measured."""
     sampled_cpu_s: float
     thread_cpu_s: float
-    requests: list[Request]
+    requests: list[ReportedRequest]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -165,7 +165,7 @@ def _traces(profiled: QueryRange) -> Iterator[dict[str, Any]]:
             return
 
 
-def _request(profiled: QueryRange, trace: dict[str, Any]) -> Request:
+def _request(profiled: QueryRange, trace: dict[str, Any]) -> ReportedRequest:
     collapsed = profiled.stacks_of_trace(trace["trace_id"])
     leaves: Counter[str] = Counter()
     paths: Counter[tuple[str, ...]] = Counter()
@@ -176,7 +176,7 @@ def _request(profiled: QueryRange, trace: dict[str, Any]) -> Request:
         for depth in range(1, len(frames) + 1):
             paths[frames[:depth]] += int(value)
     common = sorted((path for path, value in paths.items() if 2 * value >= leaves.total()), key=len)
-    return Request(
+    return ReportedRequest(
         trace_id=trace["trace_id"],
         operation=trace["operation"],
         sampled_cpu_s=trace["sampled_cpu_ns"] / 10**9,

@@ -11,7 +11,8 @@ _ANY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def owner(data: int, path: str) -> int | None:
-    """Returns the user ID of who owns a folder below the open folder `data`; None if it is missing. Raises OSError."""
+    """Returns the user ID of the owner of a folder below the open folder `data`; None if it is missing. Raises
+    OSError."""
     try:
         status = os.stat(path, dir_fd=data, follow_symlinks=False)
     except FileNotFoundError:

@@ -31,7 +31,7 @@ from standalone.supervisor.free_port import free_port, listener
 from standalone.supervisor.in_process_broker import PARTITIONS, start_process
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
 from standalone.supervisor.parts_user import UserError, choose_user
-from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
+from standalone.supervisor.supervisor import SupervisedProcess, Supervisor, ask_ready
 from standalone.supervisor.topic_watch import TopicWatch
 
 _READY_TIMEOUT_S = 90.0
@@ -144,7 +144,7 @@ class LocalPipeline:
             process, broker = start_process(self._user)
         except OSError as error:
             raise StartError(str(error)) from error
-        part = Part(
+        part = SupervisedProcess(
             "broker", (), {}, lambda: None, user=self._user, replaceable=False
         )  # another one has other messages
         self._supervisor.start(part, process)
@@ -164,7 +164,9 @@ class LocalPipeline:
             raise StartError(str(error)) from error
         self._kafka_clients = str(local.clients)
         log.info("broker: Apache Kafka at %s, durable, in %s", local.address, self._folder / "kafka")
-        self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0, user=self._user))
+        self._supervisor.start(
+            SupervisedProcess("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0, user=self._user)
+        )
         if not self._supervisor.wait_ready(stop, _READY_TIMEOUT_S) and not stop.is_set():
             raise StartError(f"Kafka is not ready after {_READY_TIMEOUT_S:.0f} s: {self._supervisor.not_ready()}")
         return local.settings()
@@ -205,7 +207,7 @@ class LocalPipeline:
         kafka_settings = {name: value for name, value in broker.environ().items() if name.startswith(variable("kafka"))}
         return _variables(defaults) | dict(os.environ) | kafka_settings | _variables(ours)
 
-    def _parts(self, environ: dict[str, str]) -> list[Part]:
+    def _parts(self, environ: dict[str, str]) -> list[SupervisedProcess]:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
         if self._settings.gateway:
             parts.append(self._gateway(environ | {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}))
@@ -219,7 +221,7 @@ class LocalPipeline:
             parts.append(self._part("collect", "collector", environ, optional=True))
         return parts
 
-    def _gateway(self, environ: dict[str, str]) -> Part:
+    def _gateway(self, environ: dict[str, str]) -> SupervisedProcess:
         part = self._part("gateway", "gateway", environ, optional=True)
         settings = GatewaySettings.load(environ)
         # One acknowledgement for scraped profiles that wait for Kafka, and another one for what is on its way then.
@@ -227,12 +229,12 @@ class LocalPipeline:
         ask = partial(ask_ready, self._addresses["gateway"], tls=bool(settings.gateway_tls_cert_file))
         return replace(part, stop_s=stop_s, ask=ask)
 
-    def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> Part:
+    def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> SupervisedProcess:
         address = self._addresses[name]
         own = {variable(_LISTEN.get(name, "metrics_listen")): address}
         argv = [sys.executable, "-m", "icestream.cli", command]
         user = None if name == "collector" else self._user
-        return Part(command, argv, environ | own, partial(ask_ready, address), _STOP_S, optional, user)
+        return SupervisedProcess(command, argv, environ | own, partial(ask_ready, address), _STOP_S, optional, user)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
         socket = str(self._socket)

@@ -29,9 +29,8 @@ class UserError(Exception):
 
 
 def choose_user(settings: UpSettings, listen: Iterable[str]) -> Account | None:
-    """Returns who runs the parts that need no root, and gives that user the folders that these write to. None: whoever
-    runs this process. `listen`: their addresses, HOST:PORT. The data folder must exist. Raises UserError.
-    """
+    """Returns the user who runs the parts that need no root, and gives that user the folders that these write to. None:
+    whoever runs this process. `listen`: their addresses, HOST:PORT. The data folder must exist. Raises UserError."""
     if os.geteuid() != 0:
         if settings.user:
             raise UserError(f"--user {settings.user} needs root; without root, all parts run as you")

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Part:
+class SupervisedProcess:
     """A process to run."""
 
     name: str
@@ -68,7 +68,7 @@ class PartLost(Exception):
 
 @dataclass
 class _Child:
-    part: Part
+    part: SupervisedProcess
     process: "subprocess.Popen[bytes] | None" = None
     started: float = 0.0
     ready: bool = False
@@ -97,7 +97,7 @@ class Supervisor:
         self._changing = threading.Lock()  # what an answer says of a process, and the end of that process
         threading.Thread(target=self._ask_all, name="readiness", daemon=True).start()
 
-    def start(self, part: Part, process: "subprocess.Popen[bytes] | None" = None) -> None:
+    def start(self, part: SupervisedProcess, process: "subprocess.Popen[bytes] | None" = None) -> None:
         """Starts a part, and restarts it whenever it dies. `process`: its first process, if that was started already,
         with a pipe for its output."""
         child = _Child(part)

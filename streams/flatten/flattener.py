@@ -16,13 +16,13 @@ from icestream.messages.checks import BadMessage
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.topics import FLAT, FLATTEN_GROUP, MAX_MESSAGE_BYTES, SAMPLES, STACKS
 from streams.flatten import metrics
-from streams.flatten.health import Health
+from streams.flatten.health import FlattenHealth
 from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
 from streams.flatten.operations_reader import OperationsReader
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sources import Sources
-from streams.flatten.sums import Sums
+from streams.flatten.sums import FlatSums
 from streams.settings import FlattenSettings
 
 _MESSAGES, _BYTES = 1_000, 32_000_000
@@ -46,7 +46,7 @@ def flatten(settings: FlattenSettings, interval_ms: int, stop: threading.Event, 
     health = None
     try:
         if settings.metrics_listen:
-            health = Health(settings, interval_ms, worker.problem, lambda: worker.partitions)
+            health = FlattenHealth(settings, interval_ms, worker.problem, lambda: worker.partitions)
         worker.start(stop)
         while not stop.is_set():
             worker.work(stop)
@@ -123,10 +123,10 @@ class _Flattener:
             self._late.published(sums, corrected)
             _count(sums, unresolved, len(batches), len(corrected))
 
-    def _sums(self, batches: list[tuple[Message, SampleColumns]]) -> tuple[Sums, list[bytes]]:
+    def _sums(self, batches: list[tuple[Message, SampleColumns]]) -> tuple[FlatSums, list[bytes]]:
         """Returns the sums with the corrections of earlier ones, and the contexts that are corrected."""
         self._operations.read(_times(batches), time.monotonic() + _OPERATIONS_S)
-        sums = Sums(self._interval_ms)
+        sums = FlatSums(self._interval_ms)
         for message, samples in batches:
             sums.add(message.partition() or 0, samples, self._operations.of)
         return sums, self._late.correct(sums, self._operations.of)
@@ -146,7 +146,7 @@ class _Flattener:
                 break
         return self._collected
 
-    def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
+    def _publish(self, sums: FlatSums, ends: dict[int, int]) -> None:
         self._producer.begin_transaction()
         for key, flat_sum in sums.records():
             value = record(key, flat_sum, self._interval_ms, self._names.names, self._encode)
@@ -206,7 +206,7 @@ def _times(batches: list[tuple[Message, SampleColumns]]) -> dict[int, tuple[int,
     return times
 
 
-def _count(sums: Sums, unresolved: set[int], messages: int, corrected: int) -> None:
+def _count(sums: FlatSums, unresolved: set[int], messages: int, corrected: int) -> None:
     keys = [key for key, _ in sums.records()]
     metrics.MESSAGES.inc(messages)
     metrics.RECORDS.inc(len(keys))

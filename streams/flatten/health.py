@@ -10,7 +10,7 @@ from streams.flatten import metrics
 from streams.settings import FlattenSettings
 
 
-class Health:
+class FlattenHealth:
     """Answers until `close`. Raises OSError where it cannot listen."""
 
     def __init__(

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from streams.flatten.sums import OperationOf, Sums, SumsByKey
+from streams.flatten.sums import FlatSums, OperationOf, SumsByKey
 
 _LIMIT = 20_000
 """Sums that are kept, those of all trace contexts together."""
@@ -17,7 +17,7 @@ class LateOperations:
         self._size = 0
         self._published: dict[bytes, SumsByKey] = {}
 
-    def correct(self, sums: Sums, operation_of: OperationOf) -> list[bytes]:
+    def correct(self, sums: FlatSums, operation_of: OperationOf) -> list[bytes]:
         """Adds to `sums` what moves values to their operation, where it is known now. Returns the contexts of these
         values, for `published`."""
         known = [context for context in self._published if operation_of(context)]
@@ -27,7 +27,7 @@ class LateOperations:
                 sums.by_key[replace(key, operation=operation_of(context))].add(flat_sum.value, flat_sum.samples)
         return known
 
-    def published(self, sums: Sums, corrected: Collection[bytes]) -> None:
+    def published(self, sums: FlatSums, corrected: Collection[bytes]) -> None:
         """Says that these sums are published, and with them the corrections of these contexts."""
         for context in corrected:
             self._forget(context)

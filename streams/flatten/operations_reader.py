@@ -17,7 +17,7 @@ from icestream.topics import ACTIVITY, FLATTEN_GROUP
 
 _BYTES = 64_000_000
 _OBJECTS_BYTES = 90
-"""Of a context and its operation, beside what they hold."""
+"""What a context and its operation take, beside what they hold."""
 _AT_ONCE = 20
 _KAFKA_S = 10.0
 _BEFORE_MS = 300_000

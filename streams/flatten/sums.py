@@ -44,18 +44,18 @@ def no_sums() -> SumsByKey:
     return defaultdict(FlatSum)
 
 
-class Sums:
+class FlatSums:
     """Adds up messages of icestream.samples."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
         self.by_key = no_sums()
         self.without_operation: dict[bytes, SumsByKey] = defaultdict(no_sums)
-        """Of these sums, those of samples that have a trace context without a known operation, by context."""
+        """Those of these sums whose samples have a trace context without a known operation, by context."""
 
     @property
     def stack_ids(self) -> set[int]:
-        """Of all sums."""
+        """The stack IDs of all sums."""
         return {key.stack_id for key in self.by_key}
 
     def records(self) -> list[tuple[FlatKey, FlatSum]]:

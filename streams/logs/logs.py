@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka.clients import committed_positions, consumer
-from icestream.kafka.log_mark import Mark, absent
+from icestream.kafka.log_mark import LogMark, absent
 from icestream.kafka.readiness import Partition
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
@@ -88,7 +88,7 @@ class Logs:
         """Raises KafkaException when Kafka does not answer. Does not hold up `end`."""
         return await self._lags.ask(lambda reader: _lag(reader, topic, partition))
 
-    async def absent(self, marks: Mapping[Partition, Mark]) -> set[Partition]:
+    async def absent(self, marks: Mapping[Partition, LogMark]) -> set[Partition]:
         """As `log_mark.absent`. Does not hold up other questions. Raises KafkaException."""
         return await asyncio.to_thread(absent, self._settings, marks, **_AS_FAUST)
 

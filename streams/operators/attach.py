@@ -16,7 +16,7 @@ _MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Intervals:
+class ThreadIntervals:
     """n intervals of a host's threads, sorted by thread, then start. Each covers [start, end)."""
 
     thread: np.ndarray  # uint64 (n,), as thread_keys makes them
@@ -28,14 +28,14 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.thread)
 
-    def overlapping(self, start_monotonic_ns: int, end_monotonic_ns: int) -> "Intervals":
+    def overlapping(self, start_monotonic_ns: int, end_monotonic_ns: int) -> "ThreadIntervals":
         """Returns the intervals that overlap [start, end)."""
         rows = (self.start_monotonic_ns < end_monotonic_ns) & (self.end_monotonic_ns > start_monotonic_ns)
         return self.take(np.flatnonzero(rows))
 
-    def take(self, rows: np.ndarray) -> "Intervals":
+    def take(self, rows: np.ndarray) -> "ThreadIntervals":
         """Returns some intervals, in any order. `rows`: integers."""
-        return Intervals(*(column.take(rows, axis=0) for column in vars(self).values()))
+        return ThreadIntervals(*(column.take(rows, axis=0) for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ def thread_keys(pid: np.ndarray, tid: np.ndarray) -> np.ndarray:
     return (pid.astype(np.uint64) << np.uint64(32)) | tid.astype(np.uint64)
 
 
-def traced(activity: ActivityColumns) -> Intervals:
+def traced(activity: ActivityColumns) -> ThreadIntervals:
     """Returns the intervals of a batch that have a trace."""
     return in_order(unordered(activity))
 
 
-def unordered(activity: ActivityColumns, named: bool = True) -> Intervals:
+def unordered(activity: ActivityColumns, named: bool = True) -> ThreadIntervals:
     """As `traced`, but in the order of the batch. `named`: with their operations."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
     names = (
         np.array(activity.strings, object)[activity.operation] if named else np.full(len(activity.contexts), "", object)
     )
-    return Intervals(
+    return ThreadIntervals(
         thread_keys(activity.pid[rows], activity.tid[rows]),
         activity.start_unix_nano[rows] - activity.clock_offset_ns,
         activity.end_unix_nano[rows] - activity.clock_offset_ns,
@@ -74,28 +74,28 @@ def unordered(activity: ActivityColumns, named: bool = True) -> Intervals:
     )
 
 
-def join(parts: Sequence[Intervals]) -> Intervals:
+def join(parts: Sequence[ThreadIntervals]) -> ThreadIntervals:
     """Returns the intervals of all parts."""
     if not parts:
         none = np.empty(0, np.int64)
-        return Intervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8), np.empty(0, object))
+        return ThreadIntervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8), np.empty(0, object))
     if len(parts) == 1:
         return parts[0]
     return in_order(together(parts))
 
 
-def together(parts: Sequence[Intervals]) -> Intervals:
+def together(parts: Sequence[ThreadIntervals]) -> ThreadIntervals:
     """Returns the intervals of at least one part, one part after the other."""
-    return Intervals(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
+    return ThreadIntervals(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
 
-def attach(raw: RawColumns, intervals: Intervals) -> Attached:
+def attach(raw: RawColumns, intervals: ThreadIntervals) -> Attached:
     """Returns the contexts of a batch's samples, from the eBPF program and from intervals of the batch's collector."""
     return attach_threads(raw, thread_keys(raw.sample_pid, raw.sample_tid), raw.time_monotonic_ns, intervals)
 
 
 def attach_threads(
-    raw: RawColumns, thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Intervals
+    raw: RawColumns, thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: ThreadIntervals
 ) -> Attached:
     """As `attach`, for samples with these threads and times, named as those of the intervals."""
     by_bpf = int(np.count_nonzero(raw.sample_context))
@@ -110,7 +110,7 @@ def attach_threads(
     return Attached(context, np.vstack([raw.contexts, intervals.contexts[used]]), by_bpf, int(covered.sum()))
 
 
-def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Intervals) -> np.ndarray:
+def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: ThreadIntervals) -> np.ndarray:
     """Returns for each (thread, time) the row of the interval that covers it, int64; -1 where none does.
 
     Intervals of one thread should not overlap. Where they do, the one that started last is taken if it covers the time,
@@ -157,7 +157,7 @@ def _small(starts: np.ndarray, times: np.ndarray, limit: int) -> tuple[np.ndarra
     return start_ranks, time_ranks, len(starts) + 1
 
 
-def in_order(intervals: Intervals, threads: int = 0) -> Intervals:
+def in_order(intervals: ThreadIntervals, threads: int = 0) -> ThreadIntervals:
     """Returns intervals that are given in any order. `threads`: their threads are numbers below it; 0: any numbers.
 
     With numbers they are sorted by one integer each: parts that are in order are merged then, and not sorted.

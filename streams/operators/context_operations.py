@@ -4,10 +4,10 @@ import numpy as np
 
 from icestream import ids
 from icestream.columns import sorted_keys
-from streams.operators.attach import Intervals
+from streams.operators.attach import ThreadIntervals
 
 
-def operations(contexts: np.ndarray, intervals: Intervals) -> np.ndarray:
+def operations(contexts: np.ndarray, intervals: ThreadIntervals) -> np.ndarray:
     """Returns the operation of each context, object (c,), str: that of its interval that started last, of those with
     one; "" where there is none.
 

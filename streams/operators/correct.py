@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from icestream.messages.activity import ActivityColumns
-from streams.operators.attach import Intervals, covering, thread_keys
+from streams.operators.attach import ThreadIntervals, covering, thread_keys
 from streams.operators.retained import Retained, RunId
 from streams.operators.sample_encoder import SampleRows
 
@@ -20,7 +20,7 @@ class CoveredSamples:
     interval: np.ndarray  # int64 (n,), the row of each sample's interval
 
 
-def corrections(retained: Retained, activity: ActivityColumns, intervals: Intervals) -> list[SampleRows]:
+def corrections(retained: Retained, activity: ActivityColumns, intervals: ThreadIntervals) -> list[SampleRows]:
     """Returns, for each profile type, rows that take values back from no context and rows that give them to a trace.
 
     `intervals`: those of `activity` that have a trace. The samples are forgotten, so that no value is given twice.
@@ -44,7 +44,7 @@ def corrections(retained: Retained, activity: ActivityColumns, intervals: Interv
 
 
 def _rows(
-    profile_type: str, activity: ActivityColumns, intervals: Intervals, parts: list[CoveredSamples]
+    profile_type: str, activity: ActivityColumns, intervals: ThreadIntervals, parts: list[CoveredSamples]
 ) -> SampleRows:
     row_of: dict[bytes, int] = {}
     sample_series = np.concatenate([_series_rows(part, row_of) for part in parts])

@@ -18,14 +18,14 @@ import numpy as np
 from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 from streams import metrics
-from streams.operators.attach import Intervals, join
+from streams.operators.attach import ThreadIntervals, join
 from streams.operators.seen_batches import SeenBatches
 
 SILENT_S = 600.0
 """A run is forgotten when others sent messages for so long, and it did not."""
 _NEVER = -(2**63)
 _OVERHEAD_BYTES = 2000
-"""Of the objects of a message, besides its rows."""
+"""What the objects of a message take, besides its rows."""
 _INTERVAL_BYTES, _SAMPLE_BYTES = 56, 40
 _RUN_BYTES = 1000
 
@@ -43,7 +43,7 @@ class RunId(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetainedLimits:
     """Limits of what is retained."""
 
     late_ns: int = 60 * 10**9  # samples wait so long for intervals that ended later, intervals for samples sent again
@@ -93,7 +93,7 @@ class _RetainedIntervals:
     """The intervals of one activity message, which span [start, end)."""
 
     run_id: RunId
-    intervals: Intervals
+    intervals: ThreadIntervals
     start_monotonic_ns: int
     end_monotonic_ns: int
 
@@ -118,7 +118,7 @@ class _RetainedRun:
 class Retained:
     """What is retained of one partition. `budget_bytes` bounds it; a worker shares its memory among its partitions."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RetainedLimits) -> None:
         self.budget_bytes = limits.bytes
         self.run_budget_bytes = limits.run_bytes
         self._limits = limits
@@ -154,7 +154,7 @@ class Retained:
         complete = activity.complete_unix_nano - activity.clock_offset_ns
         return self.many_intervals or _NEVER < raw_end < complete - self._limits.ahead_ns
 
-    def intervals(self, raw: RawColumns) -> Intervals:
+    def intervals(self, raw: RawColumns) -> ThreadIntervals:
         """Returns the intervals that may cover samples of the batch."""
         start, end = raw.start_monotonic_ns, raw.end_monotonic_ns
         activity = self._run(RunId.of(raw)).activity.values()
@@ -166,7 +166,9 @@ class Retained:
         """Returns the retained samples of a run, in the order of their offsets."""
         return list(self._run(run_id).samples.values())
 
-    def add_activity(self, offset: int, activity: ActivityColumns, intervals: Intervals, seen: SeenBatches) -> None:
+    def add_activity(
+        self, offset: int, activity: ActivityColumns, intervals: ThreadIntervals, seen: SeenBatches
+    ) -> None:
         """Keeps the intervals of a batch. `seen`: the activity batches of its run, with this one."""
         run_id = RunId.of(activity)
         run = self._run(run_id)

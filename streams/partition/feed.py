@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from icestream.kafka.log_mark import Mark, checksum
+from icestream.kafka.log_mark import LogMark, checksum
 from icestream.messages.plausible import ANY_TIME, Times
 
 _EVENT_BYTES = 1_000
@@ -33,8 +33,8 @@ class Event:
         return _EVENT_BYTES + len(self.value)
 
     @cached_property
-    def mark(self) -> Mark:
-        return Mark(self.offset, checksum(self.value))
+    def mark(self) -> LogMark:
+        return LogMark(self.offset, checksum(self.value))
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Feed:
     queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
     queued_bytes: int = 0
     next_offset: int = 0  # offsets below were processed
-    last: Mark | None = None  # the last message that was processed
-    checked: Mark | None = None  # one that was processed before, up to which the log is known to be the same
+    last: LogMark | None = None  # the last message that was processed
+    checked: LogMark | None = None  # one that was processed before, up to which the log is known to be the same
     breaks: int = 0  # of connections, up to which the log is known to be the same
     doubted: bool = False  # whether `last` has to come again before anything is processed
     waits: bool = False  # for messages of the other topic

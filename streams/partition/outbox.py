@@ -23,7 +23,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS, STREAMS_GROUP, SYMBOL_REQUESTS
 from icestream.v1.symbols_pb2 import SymbolRequest
 from streams import metrics
-from streams.partition.process import Outputs
+from streams.partition.process import OutputMessages
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Outbox:
         self._thread = threading.Thread(target=self._run, name=f"outbox {partition}", daemon=True)
         self._thread.start()
 
-    def send(self, outputs: Outputs) -> "asyncio.Future[None]":
+    def send(self, outputs: OutputMessages) -> "asyncio.Future[None]":
         """Publishes outputs to the input's partition. The future is done when Kafka has all of them."""
         position: Headers = [(POSITION_HEADER, outputs.position.encode())]
         produce = [self._message(STACKS, value, outputs.key, []) for value in outputs.stacks]

@@ -26,7 +26,7 @@ from streams import metrics
 from streams.logs.logs import Logs
 from streams.partition.feed import Event, Feed
 from streams.partition.outbox import UNACKNOWLEDGED, Outbox
-from streams.partition.process import Outputs, Processor
+from streams.partition.process import OutputMessages, Processor
 from streams.partition.recovery import Rebuilding, Recovery
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class PartitionTask:
                 key, stacks = rebuilding.add(message)
                 if stacks:
                     await self._room()
-                    deliveries.append(self._outbox.send(Outputs(key, stacks)))
+                    deliveries.append(self._outbox.send(OutputMessages(key, stacks)))
                 self.read_again += 1
                 await asyncio.sleep(0)
         rebuilding.finish()

@@ -2,7 +2,7 @@
 
 from dataclasses import astuple, dataclass, fields
 
-from icestream.kafka.log_mark import Mark
+from icestream.kafka.log_mark import LogMark
 from icestream.topics import RAW
 
 
@@ -19,20 +19,20 @@ class Position:
     activity_next: int = 0
     """The activity message to process next."""
     raw_checksum: int = 0
-    """Of the raw message before the next one, see icestream/kafka/log_mark.py; 0: not known."""
+    """The checksum of the raw message before the next one, see icestream/kafka/log_mark.py; 0: not known."""
     activity_checksum: int = 0
-    """Of the activity message before the next one."""
+    """The checksum of the activity message before the next one."""
 
     def is_before(self, other: "Position") -> bool:
         """Whether no more was processed of either topic than at another position."""
         return self.raw_next <= other.raw_next and self.activity_next <= other.activity_next
 
-    def last(self, topic: str) -> Mark | None:
+    def last(self, topic: str) -> LogMark | None:
         """Returns the mark of the last message that was processed of a topic; None before the first one."""
         following, checksum = (
             (self.raw_next, self.raw_checksum) if topic == RAW else (self.activity_next, self.activity_checksum)
         )
-        return Mark(following - 1, checksum) if following else None
+        return LogMark(following - 1, checksum) if following else None
 
     def encode(self) -> bytes:
         """Returns the fields as decimal numbers, separated by spaces."""

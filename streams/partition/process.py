@@ -6,7 +6,7 @@ correct.
 
 **Order.** A partition's outputs depend on the order in which its raw and activity messages are given. Raw messages come
 in the order of their offsets, and so do activity messages. The caller chooses how the two interleave. Every output
-names that order in `Outputs.position`, from which `streams.partition.recovery` rebuilds a worker's state.
+names that order in `OutputMessages.position`, from which `streams.partition.recovery` rebuilds a worker's state.
 
 **Late activity.** A sample without a context is retained (streams.operators.retained). When an interval comes that
 covers it, a correction is published. Its source is the activity message; it takes the value back from "no trace" and
@@ -24,15 +24,15 @@ from icestream.messages import identify
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
 from icestream.messages.raw import GATEWAY, RawColumns, decode_raw
-from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.stack_encoder import LocationColumns, LocationNames, NodeColumns, encode_stacks
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.logs.stacks_retention import StacksRetention
-from streams.operators.attach import Attached, Intervals, traced
+from streams.operators.attach import Attached, ThreadIntervals, traced
 from streams.operators.attach import attach as attach_intervals
 from streams.operators.context_operations import operations
 from streams.operators.correct import corrections
-from streams.operators.retained import Limits, RetainedSamples, RunId
+from streams.operators.retained import RetainedLimits, RetainedSamples, RunId
 from streams.operators.sample_encoder import RawFigures, SampleRows, encode_samples
 from streams.operators.series_encoder import SeriesEncoder
 from streams.operators.symbolize import Symbolizer
@@ -50,7 +50,7 @@ class Operators:
     """The operators that a backfill may replace."""
 
     change: Callable[[RawColumns], RawColumns] | None = None  # called first, with every batch
-    attach: Callable[[RawColumns, Intervals], Attached] = attach_intervals
+    attach: Callable[[RawColumns, ThreadIntervals], Attached] = attach_intervals
     symbolize: Symbolize = field(default_factory=lambda: Symbolizer(None).names)
 
     def changed(self, raw: RawColumns) -> RawColumns:
@@ -63,7 +63,7 @@ class Operators:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class OutputMessages:
     """The outputs of one input message; empty if its batch was processed before."""
 
     key: bytes  # of all outputs: the host ID
@@ -78,12 +78,12 @@ class Processor:
     def __init__(
         self,
         operators: Operators | None = None,
-        limits: Limits | None = None,
+        limits: RetainedLimits | None = None,
         retention: StacksRetention | None = None,
     ) -> None:
         """`retention`: what Kafka keeps of a partition of icestream.stacks."""
         self._operators = operators or Operators()
-        self._limits = limits or Limits()
+        self._limits = limits or RetainedLimits()
         self._retention = retention or StacksRetention()
         self._partitions: dict[int, PartitionState] = {}
         self._series = SeriesEncoder()
@@ -104,11 +104,11 @@ class Processor:
         for state in self._partitions.values():
             state.share_memory(len(self._partitions))
 
-    def raw(self, message: bytes, message_id: MessageId) -> Outputs:
+    def raw(self, message: bytes, message_id: MessageId) -> OutputMessages:
         """Processes a RawBatch. Raises BadMessage, with nothing changed."""
         return self.raw_columns(decode_raw(message), message_id)
 
-    def activity(self, message: bytes, message_id: MessageId) -> Outputs:
+    def activity(self, message: bytes, message_id: MessageId) -> OutputMessages:
         """Processes an ActivityBatch. Raises BadMessage, with nothing changed."""
         return self.activity_columns(decode_activity(message), message_id)
 
@@ -134,7 +134,7 @@ class Processor:
         """Returns whether raw batches should be processed before this activity."""
         return self.partition(partition).retained.is_ahead(activity)
 
-    def raw_columns(self, raw: RawColumns, message_id: MessageId) -> Outputs:
+    def raw_columns(self, raw: RawColumns, message_id: MessageId) -> OutputMessages:
         """As `raw`, for a decoded message."""
         started = time.perf_counter()
         state = self.partition(message_id.partition)
@@ -142,7 +142,7 @@ class Processor:
         key = raw.host_id.encode()
         state.notice_run(raw)
         if not state.note(raw.id, RAW):
-            return Outputs(key, position=state.position())
+            return OutputMessages(key, position=state.position())
         raw = self._operators.changed(raw)
         stack_id = identify.stack_ids(raw)
         announced = self._announce(state, raw, stack_id, message_id)
@@ -150,18 +150,18 @@ class Processor:
         metrics.MESSAGES.labels(RAW).inc()
         metrics.LOST_SAMPLES.inc(raw.lost_samples + raw.dropped_samples)
         metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
-        return Outputs(key, announced, samples, state.position())
+        return OutputMessages(key, announced, samples, state.position())
 
-    def activity_columns(self, activity: ActivityColumns, message_id: MessageId) -> Outputs:
+    def activity_columns(self, activity: ActivityColumns, message_id: MessageId) -> OutputMessages:
         """As `activity`, for a decoded message."""
         started = time.perf_counter()
         state = self.partition(message_id.partition)
         state.processed(ACTIVITY, message_id.offset, message_id.checksum)
         key = activity.host_id.encode()
         if activity.id.collector.startswith(GATEWAY):  # spans, which concern sinks only; each batch is a run of its own
-            return Outputs(key, position=state.position())
+            return OutputMessages(key, position=state.position())
         if not state.note(activity.id, ACTIVITY):
-            return Outputs(key, position=state.position())
+            return OutputMessages(key, position=state.position())
         intervals = traced(activity)
         corrected = corrections(state.retained, activity, intervals)
         seen = state.run(activity.id).activity
@@ -170,7 +170,7 @@ class Processor:
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
         metrics.MESSAGES.labels(ACTIVITY).inc()
         metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
-        return Outputs(key, [], samples, state.position())
+        return OutputMessages(key, [], samples, state.position())
 
     def _announce(
         self, state: PartitionState, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId
@@ -185,8 +185,8 @@ class Processor:
             message_id.source(raw.id),
             raw.published_unix_nano,
             raw.start_unix_nano,
-            Nodes(announcement.node_id, announcement.node_parent_id, announcement.node_location_id),
-            Locations(
+            NodeColumns(announcement.node_id, announcement.node_parent_id, announcement.node_location_id),
+            LocationColumns(
                 id=announcement.location_id,
                 address=raw.location_address[rows],
                 mapping=raw.location_mapping[rows],

@@ -68,7 +68,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecoveryPlan:
     """The messages that rebuild a partition's state: offsets [from, next) of both topics."""
 
     earlier: list[BatchId] = field(default_factory=list)  # processed raw batches before `raw_from`
@@ -93,8 +93,8 @@ class InputMessage:
 class Recovery:
     """A plan, and its messages, which are read while they are processed. Safe for several threads."""
 
-    def __init__(self, plan: Plan | None = None, messages: Iterator[InputMessage] | None = None) -> None:
-        self.plan = plan or Plan()
+    def __init__(self, plan: RecoveryPlan | None = None, messages: Iterator[InputMessage] | None = None) -> None:
+        self.plan = plan or RecoveryPlan()
         self._messages = messages or iter(())
         self._lock = threading.Lock()
 
@@ -216,7 +216,7 @@ def _checksum_at(reader: Consumer, partition: int, topic: str, offset: int) -> i
 
 def make_plan(
     entries: list[LogEntry], raw_committed: int, activity_committed: int, raw_low: int = 0, activity_low: int = 0
-) -> Plan:
+) -> RecoveryPlan:
     """Returns what to process again. `entries`: the end of icestream.samples; `*_low`: what Kafka still has.
 
     A raw message is left out if activity is left out that it may have been joined with. Otherwise its samples would
@@ -225,7 +225,7 @@ def make_plan(
     log, incomplete = complete_outputs(entries)
     if not log:  # raw batches may still wait for activity of which nothing was published
         first = max(activity_low, activity_committed - MAX_ACTIVITY)
-        return Plan(activity_from=first, activity_next=activity_committed, raw_committed=raw_committed)
+        return RecoveryPlan(activity_from=first, activity_next=activity_committed, raw_committed=raw_committed)
     position = log[-1].position
     activity_next = max(position.activity_next, activity_committed)
     if incomplete:
@@ -236,7 +236,7 @@ def make_plan(
     used = [e for e in raw_log if e.source.offset >= raw_first and e.position.activity_from >= activity_first]
     activity_from = used[0].position.activity_from if used else position.activity_from
     raw_from = used[0].source.offset if used else position.raw_next
-    return Plan(
+    return RecoveryPlan(
         earlier=_raw_batches(entry for entry in raw_log if entry.source.offset < raw_from),
         activity_before={entry.source.offset: entry.position.activity_next for entry in used},
         raw_from=raw_from,
@@ -251,7 +251,9 @@ def _raw_batches(entries: Iterable[LogEntry]) -> list[BatchId]:
     return [entry.source.batch for entry in entries if entry.source.topic == RAW]
 
 
-def in_order(plan: Plan, raw: Iterable[InputMessage], activity: Iterable[InputMessage]) -> Iterator[InputMessage]:
+def in_order(
+    plan: RecoveryPlan, raw: Iterable[InputMessage], activity: Iterable[InputMessage]
+) -> Iterator[InputMessage]:
     """Yields the messages of both topics in the order in which they were processed."""
     later = iter(activity)
     waiting = next(later, None)
@@ -269,7 +271,7 @@ def in_order(plan: Plan, raw: Iterable[InputMessage], activity: Iterable[InputMe
 class Rebuilding:
     """Rebuilds a partition's state in `processor`: `add` every message, then `finish`."""
 
-    def __init__(self, plan: Plan, processor: Processor, partition: int, cluster: str) -> None:
+    def __init__(self, plan: RecoveryPlan, processor: Processor, partition: int, cluster: str) -> None:
         self._plan = plan
         self._processor = processor
         self._partition = partition

@@ -14,7 +14,7 @@ from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId
 from streams import metrics
 from streams.logs.stacks_retention import StacksRetention
-from streams.operators.retained import Limits, Retained
+from streams.operators.retained import Retained, RetainedLimits
 from streams.operators.seen_batches import SeenBatches
 from streams.partition.announcer import Announcer
 from streams.partition.position import Position
@@ -26,7 +26,7 @@ _LATEST_BYTES = 100
 
 
 @dataclass
-class Run:
+class RunBatches:
     """Which batches of one run of a collector came."""
 
     raw: SeenBatches = field(default_factory=SeenBatches)
@@ -46,7 +46,7 @@ class _Latest:
 class PartitionState:
     """State of one partition of icestream.raw and icestream.activity."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: RetainedLimits = field(default_factory=RetainedLimits)
     retention: StacksRetention = field(default_factory=StacksRetention)  # of announcements
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
@@ -57,7 +57,7 @@ class PartitionState:
     def __post_init__(self) -> None:
         self.announcer = Announcer(self.retention)
         self.retained = Retained(self.limits)
-        self.runs: ByteCache[tuple[str, int], Run] = ByteCache(0, _run_size)
+        self.runs: ByteCache[tuple[str, int], RunBatches] = ByteCache(0, _run_size)
         """By ID of the collector and time of start."""
         self.latest: ByteCache[str, _Latest] = ByteCache(0, lambda name, latest: len(name) + _LATEST_BYTES)
         """By the ID of the collector."""
@@ -70,9 +70,9 @@ class PartitionState:
         self.runs.limit_bytes, self.latest.limit_bytes = of_runs // 4 * 3, of_runs // 8
         self.retained.run_budget_bytes = of_runs // 8
 
-    def run(self, batch_id: BatchId) -> Run:
+    def run(self, batch_id: BatchId) -> RunBatches:
         """Returns what is known about the run of a batch."""
-        return self.runs.get_or_make((batch_id.collector, batch_id.started_unix_nano), lambda key: Run())
+        return self.runs.get_or_make((batch_id.collector, batch_id.started_unix_nano), lambda key: RunBatches())
 
     def note(self, batch_id: BatchId, topic: str) -> bool:
         """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
@@ -126,5 +126,5 @@ class PartitionState:
             self.activity_next, self.activity_checksum = offset + 1, checksum
 
 
-def _run_size(key: tuple[str, int], run: Run) -> int:
+def _run_size(key: tuple[str, int], run: RunBatches) -> int:
     return len(key[0]) + run.raw.bytes + run.activity.bytes

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.stack_encoder import LocationColumns, LocationNames, NodeColumns, encode_stacks
 from icestream.process.byte_cache import ByteCache
 from icestream.symbols.symcache import Symbols, SymCaches
 from icestream.v1.common_pb2 import Mapping
@@ -99,8 +99,8 @@ def _messages(build_id: str, symbols: Symbols, locations: list[_Location]) -> li
         source=None,
         published_unix_nano=0,
         seen_unix_nano=max((location.seen_unix_nano for location, _ in named), default=0),
-        nodes=Nodes(),
-        locations=Locations(
+        nodes=NodeColumns(),
+        locations=LocationColumns(
             id=np.array([location.id for location, _ in named], np.uint64),
             address=np.array([location.address for location, _ in named], np.uint64),
             mapping=np.array(rows, np.uint32),

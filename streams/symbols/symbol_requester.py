@@ -22,7 +22,7 @@ the file now."""
 
 
 @dataclass
-class Wanted:
+class WantedSymbols:
     """A build ID whose symbols are missing."""
 
     hosts: OrderedDict[str, str] = field(default_factory=OrderedDict)  # host ID -> the path it sees the file at
@@ -40,12 +40,12 @@ class Wanted:
 class SymbolRequester:
     """The build IDs that are asked for. Times are seconds of any steady clock."""
 
-    wanted: ByteCache[str, Wanted] = field(default_factory=lambda: ByteCache(WANTED_BYTES, _size))
+    wanted: ByteCache[str, WantedSymbols] = field(default_factory=lambda: ByteCache(WANTED_BYTES, _size))
     _next_look_s: float = 0.0
 
     def want(self, build_id: str, host_id: str, file: str) -> None:
         """Notes that a host has a file whose symbols are missing."""
-        wanted = self.wanted.get(build_id) or Wanted()
+        wanted = self.wanted.get(build_id) or WantedSymbols()
         if host_id not in wanted.hosts and (len(wanted.hosts) < HOSTS or wanted.rests):
             if len(wanted.hosts) >= HOSTS:
                 wanted.hosts.popitem(last=False)
@@ -100,6 +100,6 @@ class SymbolRequester:
         return requests
 
 
-def _size(build_id: str, wanted: Wanted) -> int:
+def _size(build_id: str, wanted: WantedSymbols) -> int:
     texts = sum(_HOST_BYTES + len(host_id) + len(file) for host_id, file in wanted.hosts.items())
     return _HOST_BYTES + len(build_id) + texts

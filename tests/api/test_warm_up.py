@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from api import warm_up as module
 from api.http.app import create_app
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.settings import ApiSettings
 from api.warm_up import start_warming_up, warm_up
 from icestream.clickhouse.client import Clients
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.store
 MAIN, WORK = frame("main"), frame("work")
 
 
-def shared(api: Api) -> AppState:
-    state: AppState = cast(FastAPI, api.http.app).state.shared
+def shared(api: Api) -> ApiState:
+    state: ApiState = cast(FastAPI, api.http.app).state.shared
     return state
 
 

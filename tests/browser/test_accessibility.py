@@ -12,7 +12,7 @@ from tests.browser.page import Page
 pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parent / "axe/node_modules/axe-core/axe.min.js"
-# Of what passes it names one element a rule: naming all of them takes longer than looking at them.
+# It names one element that passes for each rule: naming all of them takes longer than looking at them.
 _RUN = """
 axe.run(document, { runOnly: given[0], resultTypes: ["violations"] }).then(({ violations, passes }) =>
   done([

@@ -1,6 +1,6 @@
 """A small run of tests/chaos/run.py: processes freeze for seconds, not for longer than a session.
 
-Of the seventeen kinds of events it has the five that meet each other: Kafka restarts, a backfill of what is being
+It has those five of the seventeen kinds of events that meet each other: Kafka restarts, a backfill of what is being
 written, late activity, kill -9, and a process that others take for dead. `make soak` has all kinds, many times.
 """
 

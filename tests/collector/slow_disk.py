@@ -57,7 +57,7 @@ class SlowFile:
         assert self._hear() == _DONE
 
     def stuck(self) -> None:
-        """From now on those wait who close it, if it is flushed."""
+        """From now on, closing it takes long if it is flushed."""
         self._tell(_STUCK)
         assert self._hear() == _DONE
 

@@ -11,7 +11,7 @@ import pytest
 
 from collector.batches.locations import LocatedStacks, locate
 from collector.bpf.loaders import bpf_syscall
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.generated_code import GeneratedCode
 from collector.kernel import GENERATED, Kernel
 from collector.processes.process_events import parse
@@ -55,7 +55,7 @@ def lost(monotonic_ns: int) -> bytes:
 
 @pytest.fixture
 def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GeneratedCode:
-    """Of a machine on which a function of 0x40 bytes was there before, among others."""
+    """The generated code of a machine that had a function of 0x40 bytes before, among others."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/kallsyms").write_text(
         f"{BASE:016x} T _stext\n{BASE + 0x1000:016x} t read\t[ext4]\n{BASE + 0x2000:016x} t bpf_prog_known\t[bpf]\n"
@@ -119,7 +119,7 @@ def test_ebpf_programs_that_follow_each_other_have_their_names() -> None:
         assert max(times) <= ended
 
 
-def seen_of(own: str, located: LocatedStacks, samples: Samples) -> list[int]:
+def seen_of(own: str, located: LocatedStacks, samples: DrainedSamples) -> list[int]:
     """The times of the samples in a program."""
     if GENERATED not in located.mappings:
         return []

@@ -18,7 +18,7 @@ from collector.kernel import Kernel
 from collector.labels.process_facts import read_facts
 from collector.processes import pages
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.mounts import mounts
 from collector.processes.process import exists, in_own_user_namespace, read_process, thread_of
 from tests.collector.watching import watching
@@ -77,7 +77,7 @@ def test_labels_are_read(running: Leaderless) -> None:
 
 def test_files_are_identified_also_a_removed_one(running: Leaderless) -> None:
     files = FileCache()
-    known = Mappings(files)
+    known = ProcessMappings(files)
     wait_until(lambda: known.notice(running.pid) and known.ranges(running.pid))
     found = {mapped_range.file.file: mapped_range for mapped_range in known.ranges(running.pid)}
     assert found[str(running.program)].file.build_id

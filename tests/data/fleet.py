@@ -14,15 +14,15 @@ from icestream.v1.common_pb2 import Mapping
 from tests.data.messages import WINDOW_NS, activity_batch, batch_id, raw_batch, raw_series
 
 SAMPLES = 190
-"""Of a window."""
+"""The samples of a window."""
 SERVICES, HOST_SERVICES, PODS, THREADS = 20, 4, 2, 25
 STACKS, DEPTH, LOCATIONS = 500, 35, 1200
-"""Of a service."""
+"""What a service has."""
 REQUESTS, INTERVALS = 100, 200
-"""Of a window."""
+"""The requests and intervals of a window."""
 PERIOD_NS = 52_631_579
 _LONGEST_NS = 80 * 10**6
-"""Of an interval."""
+"""The duration of the longest interval."""
 
 
 @dataclass(frozen=True)

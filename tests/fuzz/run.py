@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 MEMORY_MB = 1500
 _HOSTS = 4
 _GOOD_WINDOWS = 40
-"""Of each good host, spread over the run."""
+"""The windows of each good host, spread over the run."""
 
 
 @dataclass(frozen=True)

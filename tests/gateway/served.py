@@ -11,7 +11,7 @@ from gateway.grpc_server import GrpcServer
 from gateway.http.app import create_app
 from gateway.intake import Intake
 from gateway.otlp_topic import profiles_topic, spans_topic
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from gateway.tls import tls_of
 from icestream.http.server import Server
@@ -33,7 +33,7 @@ class Gateway:
 
 
 def serve(settings: GatewaySettings) -> Iterator[Gateway]:
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     intake = Intake(settings, publisher)
     app = with_built_routes(create_app(settings, publisher, intake), replace(settings, kafka=""))
     with TestClient(app, "http://localhost", raise_server_exceptions=False) as http:
@@ -53,7 +53,7 @@ class Ports:
 def serve_on_ports(settings: GatewaySettings) -> Iterator[Ports]:
     """As `icestream gateway` does, but without scraping."""
     with contextlib.ExitStack() as serving:
-        publisher = Publisher(settings)
+        publisher = BatchPublisher(settings)
         serving.callback(publisher.close)
         intake = Intake(settings, publisher)
         tls = tls_of(settings)

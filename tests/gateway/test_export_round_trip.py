@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from api.http.app import create_app as create_api
 from api.settings import ApiSettings
 from gateway.http.app import create_app as create_gateway
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream.cli import main
 from icestream.clickhouse.client import Clients, connect
@@ -103,7 +103,7 @@ def there(engine: str, tables: Client) -> Iterator[Store]:
 @contextlib.contextmanager
 def receiving(settings: GatewaySettings) -> Iterator[str]:
     """The address of a gateway."""
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     server = Server(create_gateway(settings, publisher), settings.gateway_listen)
     server.start()
     yield f"http://{server.address}"

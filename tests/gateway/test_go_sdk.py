@@ -13,7 +13,7 @@ import pytest
 from api.http.app import create_app as create_api
 from api.settings import ApiSettings
 from gateway.http.app import create_app
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from icestream.clickhouse.client import Clients
 from icestream.http.server import Server
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
@@ -61,7 +61,7 @@ def test_what_the_go_sdk_pushes_the_go_client_reads(
 
 def push(gateway: Gateway, program: Path) -> str:
     """Lets two services push; returns the ID of the span of the service checkout."""
-    publisher = Publisher(gateway.settings)
+    publisher = BatchPublisher(gateway.settings)
     server = Server(create_app(gateway.settings, publisher), "127.0.0.1:0")
     server.start()
     printed = {service: run(program, f"http://{server.address}", service) for service in ("cart", "checkout")}

@@ -20,7 +20,7 @@ from prometheus_client import REGISTRY
 
 from gateway.grpc_server import PROFILES, TRACES, GrpcServer, _Calls
 from gateway.intake import Intake
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream.http.server import ServerError
 from icestream.messages.activity import decode_activity
@@ -35,7 +35,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 
 def serve(settings: GatewaySettings) -> Iterator[grpc.Channel]:
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     server = GrpcServer(settings, publisher, Intake(settings, publisher))
     with grpc.insecure_channel(f"127.0.0.1:{server.port}", compression=grpc.Compression.Gzip) as channel:
         yield channel
@@ -132,13 +132,13 @@ def test_without_kafka_the_sender_shall_try_again() -> None:
 
 
 def test_beyond_the_limit_of_requests_the_sender_shall_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused, publish = threading.Event(), Publisher.publish
+    refused, publish = threading.Event(), BatchPublisher.publish
 
     async def waits(*arguments: Any) -> None:
         assert await asyncio.to_thread(refused.wait, PATIENCE_S)
         await publish(*arguments)
 
-    monkeypatch.setattr(Publisher, "publish", waits)
+    monkeypatch.setattr(BatchPublisher, "publish", waits)
     away = f"127.0.0.1:{free_port()}"
     settings = GatewaySettings(
         kafka=away, gateway_ack_s=0.3, gateway_grpc_listen="127.0.0.1:0", gateway_max_requests=1
@@ -160,7 +160,7 @@ NOT_COME = "the message did not come within 30 s, or sooner, as many others wait
 
 
 class NoContext:
-    """Of a call without a connection."""
+    """The context of a call without a connection."""
 
     def peer(self) -> str:
         return ""
@@ -234,7 +234,7 @@ def test_calls_whose_messages_do_not_come_shut_out_nobody(settings: GatewaySetti
 
 def test_a_connection_that_says_nothing_is_given_up(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.grpc_server.HEAD_S", 0.3)
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     server = GrpcServer(settings, publisher, Intake(settings, publisher))
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S / 2) as connection:
         while connection.recv(1000):  # the server's settings
@@ -245,7 +245,7 @@ def test_a_connection_that_says_nothing_is_given_up(settings: GatewaySettings, m
 
 def test_calls_that_time_out_leave_no_memory_taken(in_process_broker: KafkaSettings) -> None:
     settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_grpc_listen="127.0.0.1:0")
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     intake = Intake(settings, publisher)
     server = GrpcServer(settings, publisher, intake)
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -259,7 +259,7 @@ def test_calls_that_time_out_leave_no_memory_taken(in_process_broker: KafkaSetti
 
 
 def test_a_port_that_is_taken_is_named(settings: GatewaySettings) -> None:
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     intake = Intake(settings, publisher)
     first = GrpcServer(settings, publisher, intake)
     taken = f"127.0.0.1:{first.port}"

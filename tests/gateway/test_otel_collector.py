@@ -19,7 +19,7 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 
 from gateway.errors import unavailable
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
@@ -173,15 +173,15 @@ def test_what_a_collector_sends_is_what_it_got(collector: Collector, gateway: Po
 def test_a_collector_sends_again_what_kafka_did_not_take(
     collector: Collector, settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, failures = Publisher.publish, list(EXPORTERS)
+    publish, failures = BatchPublisher.publish, list(EXPORTERS)
 
-    async def fails_at_first(self: Publisher, key: bytes, values: Sequence[bytes], topic: str = RAW) -> None:
+    async def fails_at_first(self: BatchPublisher, key: bytes, values: Sequence[bytes], topic: str = RAW) -> None:
         if failures:
             failures.pop()
             raise unavailable("Kafka did not take it")
         await publish(self, key, values, topic)
 
-    monkeypatch.setattr(Publisher, "publish", fails_at_first)
+    monkeypatch.setattr(BatchPublisher, "publish", fails_at_first)
     trace_a_request(HttpExporter(f"http://{collector.http}/v1/traces", timeout=PATIENCE_S))
     wait_until(lambda: count(settings, ACTIVITY) == 2 * len(EXPORTERS), collector.log.read_text)
     check(settings, len(EXPORTERS))

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from gateway.intake import Intake
 from gateway.otlp_topic import OtlpTopic, profiles_topic, spans_topic
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream.kafka import clients, dead_letters
 from icestream.messages.activity import decode_activity
@@ -33,7 +33,7 @@ class Topic:
         self._name = name
         self._read = read
         self._producer = clients.producer(settings)
-        self._publisher = Publisher(settings)
+        self._publisher = BatchPublisher(settings)
         self._intake = Intake(settings, self._publisher)
 
     def send(self, *values: bytes) -> None:

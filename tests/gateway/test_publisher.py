@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 
 def test_the_in_process_broker_gets_no_more_than_it_keeps(in_process_broker: KafkaSettings) -> None:
     settings = GatewaySettings(kafka=in_process_broker.kafka, kafka_in_process=True, gateway_ack_s=PATIENCE_S)
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     publisher._ack_s = 1.0  # for room; an acknowledgement has time, since what fails without it may be kept
 
     async def publish() -> list[BaseException | None]:
@@ -33,14 +33,14 @@ def test_more_than_the_queue_holds_waits_for_room(
 ) -> None:
     monkeypatch.setattr("gateway.publisher._QUEUE_KB", 1000)
     settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S)
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     asyncio.run(publisher.publish(b"host", [bytes(300_000)] * 10))
     publisher.close()
     assert len(list(messages(settings, RAW))) == 10
 
 
 def test_it_ends_while_messages_wait_for_kafka_and_their_senders_are_gone() -> None:
-    publisher = Publisher(GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.3))
+    publisher = BatchPublisher(GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.3))
 
     async def give_up() -> None:
         publishing = asyncio.create_task(publisher.publish(b"host", [b"message"]))

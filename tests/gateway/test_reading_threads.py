@@ -1,4 +1,4 @@
-"""Who reads a large profile does not hold up the others."""
+"""Reading a large profile does not hold up the others."""
 
 import asyncio
 import threading

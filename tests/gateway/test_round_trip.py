@@ -144,7 +144,7 @@ def test_a_label_operation_is_the_operation(store: Store) -> None:
 
 
 def sums_of_operations(store: Store, service: str = "named") -> dict[str, int]:
-    """Of a service, as each route has them."""
+    """The sums of a service, as each route has them."""
     asked = {"start": START, "end": END, "selector": f'{{service="{service}"}}'}
     answer = store.json("/api/v1/operations", **asked)
     sums = {row.get("operation", ""): row["sampled_cpu_ns"] for row in answer["operations"] + answer["unattributed"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.http.app import create_app
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from icestream.http.server import Server
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.gateway.served import Gateway
@@ -26,7 +26,7 @@ def test_the_rust_sdk_pushes_a_program(gateway: Gateway, tmp_path: Path) -> None
     source = shutil.copytree(SDK, tmp_path / "rustsdk")
     target = Path(os.environ.get("CARGO_TARGET_DIR", source / "target"))
     subprocess.run(["cargo", "build", "--release"], cwd=source, check=True, timeout=1800)
-    publisher = Publisher(gateway.settings)
+    publisher = BatchPublisher(gateway.settings)
     server = Server(create_app(gateway.settings, publisher), "127.0.0.1:0")
     server.start()
     program = [target / "release/rustsdk", f"http://{server.address}", str(WORK_S)]

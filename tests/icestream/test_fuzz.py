@@ -30,7 +30,7 @@ from tests.fuzz.messages import Mutants
 pytestmark = pytest.mark.slow
 
 MUTANTS = 200
-"""Of each topic; `make fuzz` sends 200,000 through all parts."""
+"""How many each topic gets; `make fuzz` sends 200,000 through all parts."""
 DECODERS: dict[Callable[[bytes], object], type[Message]] = {
     decode_raw: RawBatch,
     decode_activity: ActivityBatch,
@@ -78,7 +78,7 @@ def absurd(kind: type[Message]) -> Iterator[tuple[str, bytes]]:
                 packed.varint(number << 3 | 2) + packed.varint(size) + b"\0" * 64,
             )
         yield f"endless varint in field {number}", packed.varint(number << 3) + b"\xff" * 100
-    # Of other numbers than that of a text or of a repeated field, many are many unknown fields.
+    # Many fields with other numbers than that of a text or of a repeated field are many unknown fields.
     for number in [*(of.number for of in fields if of.is_repeated or of.type in TEXTS), unknown]:
         empty = field(number, b"")
         yield f"field {number} as often as it fits", empty * (MAX_MESSAGE_BYTES // len(empty))

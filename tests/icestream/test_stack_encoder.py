@@ -3,7 +3,7 @@
 import numpy as np
 
 from icestream.messages.checks import MAX_FILE, MAX_LINE, MAX_LINES, MAX_NAME, MAX_TEXT
-from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.stack_encoder import LocationColumns, LocationNames, NodeColumns, encode_stacks
 from icestream.messages.stacks import decode_stacks
 from icestream.symbols.symcache import Line
 from icestream.topics import MAX_MESSAGE_BYTES
@@ -12,16 +12,16 @@ from icestream.v1.common_pb2 import BatchId, Mapping, Source
 MAPPINGS = [Mapping(), Mapping(kind=Mapping.FILE, build_id="\N{SNOWMAN}" * MAX_TEXT, file="\N{SNOWMAN}" * MAX_FILE)]
 
 
-def locations(*lines: list[Line]) -> Locations:
+def locations(*lines: list[Line]) -> LocationColumns:
     rows = np.arange(len(lines))
-    return Locations(
+    return LocationColumns(
         rows + 1, rows, np.ones(len(lines), int), MAPPINGS, [LocationNames(7, tuple(some)) for some in lines]
     )
 
 
 def test_long_names_many_lines_and_large_numbers_are_cut() -> None:
     line = Line("f" * 100_000, "g" * 100_000, 2**40, 2**40)
-    [message] = encode_stacks(None, 0, 0, Nodes(), locations([line] * 100))
+    [message] = encode_stacks(None, 0, 0, NodeColumns(), locations([line] * 100))
     columns = decode_stacks(message)
     assert columns.location_line_count.tolist() == [MAX_LINES]
     assert columns.strings == ["", "f" * MAX_NAME, "g" * MAX_NAME]
@@ -39,7 +39,7 @@ def test_the_largest_locations_and_many_nodes_fit_into_messages_that_know_their_
     ]
     ids = np.arange(1, 100_001, dtype=np.uint64)
     source = Source(batch=BatchId(collector="c" * MAX_TEXT), cluster="C", offset=5)
-    messages = encode_stacks(source, 3, 4, Nodes(ids, ids - np.uint64(1), ids), locations(*lines))
+    messages = encode_stacks(source, 3, 4, NodeColumns(ids, ids - np.uint64(1), ids), locations(*lines))
     assert max(map(len, messages)) <= MAX_MESSAGE_BYTES
     columns = [decode_stacks(message) for message in messages]
     assert [c.source.part for c in columns] == list(range(len(messages)))
@@ -49,4 +49,4 @@ def test_the_largest_locations_and_many_nodes_fit_into_messages_that_know_their_
 
 
 def test_nothing_to_announce_is_no_message() -> None:
-    assert encode_stacks(None, 0, 0, Nodes(), locations()) == []
+    assert encode_stacks(None, 0, 0, NodeColumns(), locations()) == []

@@ -29,7 +29,7 @@ from jobs.lake import rows as lake_rows
 from jobs.lake.rows import JobLake
 from jobs.locks import lock
 from jobs.locks.lock import JobLock
-from jobs.recompute.cut import Cut
+from jobs.recompute.cut import ReadLimits
 from jobs.recompute.slices import Work
 from jobs.recompute.sources import ArchiveSource
 from sinks.lake import delta
@@ -132,7 +132,7 @@ def main(address: str, archive: str, inputs: str, statement: str, lake: str) -> 
     job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, name="stopped")
     ends = {topic: {0: int(inputs), 1: int(inputs)} for topic in (RAW, ACTIVITY)}
     with JobLock(clients, job.full_name, job.time_range) as claim:
-        source = ArchiveSource(archive, Cut("C", ends))
+        source = ArchiveSource(archive, ReadLimits("C", ends))
         tables = JobLake(lake, partial(claim.check, clients.get())) if lake else None
         work = Work(clients.get(), source, Operators, job, check_lock=claim.check, fence=claim.fence, lake=tables)
         backfill(work)

@@ -17,7 +17,7 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from jobs.job import Job
 from jobs.lake.rows import JobLake
 from jobs.locks.fence import Fence
-from jobs.recompute.cut import Cut
+from jobs.recompute.cut import ReadLimits
 from jobs.recompute.slices import Work
 from jobs.recompute.sources import ArchiveSource
 from sinks.archive.archive import Archived, ArchiveSink, time_range
@@ -54,7 +54,7 @@ class Stored:
     ) -> Work:
         """A job on the range, by default all of it, from the archive as it is now."""
         ends = {topic: {0: self.inputs, 1: self.inputs} for topic in (RAW, ACTIVITY)}
-        source = ArchiveSource(str(self.archive), Cut("C", ends))
+        source = ArchiveSource(str(self.archive), ReadLimits("C", ends))
         job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
         source = replace(source, limits=TimeLimits.of(MessageSettings()))
         fence = Fence(cluster=cluster_of_tables(self.client))

@@ -12,7 +12,7 @@ from jobs.job import JobError, Outcome
 from jobs.lake.lake import StoredBatch
 from jobs.replay import replay
 from jobs.stored.batches import host_minutes
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from tests.data.windows import window
 from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
 from tests.jobs.test_late_arrivals import on_call
@@ -93,7 +93,7 @@ def test_the_minutes_are_left_alone_that_missing_activity_reaches_into() -> None
     last_ms = 120_000 - 100
     for kind, minutes in (("activity", {60, 120}), ("samples", {60})):
         batch = StoredBatch(kind, "c", 1, 1, 0, RAW, "C", 0, 0, "host", 60_000, last_ms)
-        assert host_minutes([batch], TimeRange(0, 600 * 10**9)) == {("host", minute) for minute in minutes}
+        assert host_minutes([batch], JobTimeRange(0, 600 * 10**9)) == {("host", minute) for minute in minutes}
 
 
 def test_a_file_that_is_gone_is_missing_data(stored: Stored) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.jobs import START, fill
-from jobs.recompute.recompute import Counts, Unit
+from jobs.recompute.recompute import RecomputeCounts, Unit
 from jobs.recompute.sources import ArchiveSource
 from jobs.recompute.workers import portions
-from jobs.time_range import SLICE_NS, TimeRange
+from jobs.time_range import SLICE_NS, JobTimeRange
 from streams.partition.process import Operators
 from tests.data.messages import WINDOW_NS
 
@@ -29,10 +29,10 @@ def recompute(archive: str, slices: int) -> int:
     """Recomputes so many slices, and keeps nothing; returns the number of samples."""
     units = (
         Unit(part, partition)
-        for part in TimeRange(START, START + slices * SLICE_NS).slices()
+        for part in JobTimeRange(START, START + slices * SLICE_NS).slices()
         for partition in ArchiveSource(archive).partitions(part)
     )
-    total = Counts()
+    total = RecomputeCounts()
     for portion in portions(units, ArchiveSource(archive), Operators, "", processes=1):
         if portion.counts is not None:
             total.add(portion.counts)

@@ -116,7 +116,7 @@ def test_what_the_server_still_executes_for_a_fenced_job_is_ended(clients: Clien
 def test_a_lock_that_was_taken_over_is_lost_even_if_it_is_renewed(
     clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = JobLock(clients, "slow", stored_range := lock.TimeRange(0, 10**9))
+    claim = JobLock(clients, "slow", stored_range := lock.JobTimeRange(0, 10**9))
     monkeypatch.setattr(lock, "_process", lambda pid: f"elsewhere/1/{pid}")
     claim._claim(clients.get(), 1)
     wait_until(lambda: not claim._live_claims(clients.get()))

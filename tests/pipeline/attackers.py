@@ -169,7 +169,7 @@ def hang(file: int) -> None:
     loop = ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     threading.Timer(0.5, os.pread, (memory, 1, silent)).start()
-    threading.Timer(1, map_page, of_file).start()  # who only reads the map waits behind it
+    threading.Timer(1, map_page, of_file).start()  # a reader of the map waits behind it
     loop()
 
 

@@ -60,6 +60,6 @@ def is_unnamed(frame: str) -> bool:
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Of all CPUs since the start: idle, and used. Format: /proc/stat in proc(5)."""
+    """The ticks of all CPUs since the start: idle, and used. Format: /proc/stat in proc(5)."""
     user, nice, system, idle, waiting, *others = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
     return idle + waiting, user + nice + system + sum(others)

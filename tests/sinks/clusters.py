@@ -43,7 +43,7 @@ class OnCluster(Clients):
 
 
 class OneShard(OnCluster):
-    """Of replicated tables."""
+    """One shard of replicated tables."""
 
     def __init__(self, engine: str, database: str) -> None:
         connect(engine).command(f"CREATE DATABASE {database}")
@@ -119,6 +119,6 @@ class _Client:
 
 
 def _here(sql: str) -> str:
-    """Returns a statement for this engine. Of two replicas with the same address it would ask only one."""
+    """Returns a statement for this engine, which would ask only one of two replicas with the same address."""
     sql = _ON_CLUSTER.sub("", sql)
     return sql.replace("clusterAllReplicas('halves'", "cluster('halves'")

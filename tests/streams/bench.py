@@ -15,7 +15,7 @@ from streams.logs.logs import Logs
 from streams.partition.feed import Event
 from streams.partition.outbox import Outbox
 from streams.partition.partition_task import PartitionTask
-from streams.partition.process import Operators, Outputs, Processor
+from streams.partition.process import Operators, OutputMessages, Processor
 from streams.partition.recovery import Recovery
 from tests.data.windows import Window
 from tests.streams.outputs import rows
@@ -68,7 +68,7 @@ class Bench:
     async def seek(self, topic: str, offset: int) -> None:
         self.sought.append((topic, offset))
 
-    def send(self, outputs: Outputs) -> "asyncio.Future[None]":
+    def send(self, outputs: OutputMessages) -> "asyncio.Future[None]":
         self.sent += outputs.samples
         return self._send(outputs)
 

@@ -19,7 +19,7 @@ from streams.flatten.flattener import _times
 from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
 from streams.flatten.operations_reader import OperationsReader
-from streams.flatten.sums import FlatKey, Sums, SumsByKey
+from streams.flatten.sums import FlatKey, FlatSums, SumsByKey
 from tests.changed_kafka import add_partitions
 from tests.data import messages as builders
 from tests.icestream.test_tail import send, stack_batch
@@ -92,11 +92,11 @@ def test_sums_over_operations_are_those_without(
         assert +sums_with == by_operation
 
 
-def one_round(late: LateOperations, of_round: SampleColumns, known: dict[bytes, str]) -> tuple[Sums, list[bytes]]:
+def one_round(late: LateOperations, of_round: SampleColumns, known: dict[bytes, str]) -> tuple[FlatSums, list[bytes]]:
     def operation_of(context: bytes) -> str:
         return known.get(context, "")
 
-    sums = Sums(INTERVAL_MS)
+    sums = FlatSums(INTERVAL_MS)
     sums.add(0, of_round, operation_of)
     return sums, late.correct(sums, operation_of)
 

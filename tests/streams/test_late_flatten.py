@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 HOT = [f"hot {n}" for n in range(5)]
 NEW, SAMPLED = 900, 3
-"""Of the stacks of each batch that come only once: how many there are, and how many of them have a sample."""
+"""How many stacks of each batch come only once, and how many of them have a sample."""
 BATCHES = 12
 
 

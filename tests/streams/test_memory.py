@@ -19,7 +19,7 @@ from icestream.v1.common_pb2 import BatchId, Mapping
 from streams.flatten import operations_reader
 from streams.flatten.operations_reader import OperationsReader
 from streams.operators import symbolize
-from streams.operators.retained import Limits, Retained, RunId
+from streams.operators.retained import Retained, RetainedLimits, RunId
 from streams.operators.series_encoder import SERIES_BYTES, SeriesEncoder
 from streams.operators.symbolize import Symbolizer
 from streams.partition.process import Processor
@@ -113,7 +113,7 @@ def test_operations_of_trace_contexts(size: int, monkeypatch: pytest.MonkeyPatch
 
 def test_latest_runs_of_collectors() -> None:
     limit = 4_000_000
-    state = PartitionState(Limits(run_bytes=limit))
+    state = PartitionState(RetainedLimits(run_bytes=limit))
 
     def use(number: int) -> None:
         raw = SimpleNamespace(id=BatchId(collector=f"{number:0256}", started_unix_nano=7), start_unix_nano=8)
@@ -126,9 +126,9 @@ def test_latest_runs_of_collectors() -> None:
     ("batches", "step", "parts", "runs"), [(64, 1, 1, 400), (3, 900, 1, 150), (64, 1, 10_000, 100)]
 )
 def test_runs_of_collectors(batches: int, step: int, parts: int, runs: int) -> None:
-    """Of many windows, of many gaps, and of absurdly many parts."""
+    """Runs with many windows, with many gaps, and with absurdly many parts."""
     limit = 4_000_000
-    state = PartitionState(Limits(run_bytes=limit))
+    state = PartitionState(RetainedLimits(run_bytes=limit))
 
     def use(number: int) -> None:
         for sequence in range(1, 1 + batches * step, step):
@@ -142,7 +142,7 @@ def test_runs_of_collectors(batches: int, step: int, parts: int, runs: int) -> N
 
 def test_runs_whose_samples_may_be_retained() -> None:
     limit = 4_000_000
-    retained = Retained(Limits())
+    retained = Retained(RetainedLimits())
     retained.run_budget_bytes = limit
 
     def use(number: int) -> None:
@@ -154,7 +154,7 @@ def test_runs_whose_samples_may_be_retained() -> None:
 @pytest.mark.parametrize("size", [10, 1000])
 def test_intervals_whose_operations_all_have_names_of_their_own(size: int) -> None:
     limit = 8_000_000
-    processor = Processor(limits=Limits(bytes=limit))
+    processor = Processor(limits=RetainedLimits(bytes=limit))
 
     def use(number: int) -> None:
         names = (f"{number:05} {tid:03}".ljust(size, "o") for tid in range(200))

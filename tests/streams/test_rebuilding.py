@@ -14,8 +14,8 @@ from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.samples_pb2 import SampleBatch
 from streams.partition import recovery
-from streams.partition.process import Outputs, Processor
-from streams.partition.recovery import InputMessage, LogEntry, Plan, Rebuilding
+from streams.partition.process import OutputMessages, Processor
+from streams.partition.recovery import InputMessage, LogEntry, Rebuilding, RecoveryPlan
 from tests.data.handwritten import START, Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows
@@ -89,7 +89,7 @@ class Worker:
             return
         self._publish(outputs)
 
-    def _publish(self, outputs: Outputs) -> None:
+    def _publish(self, outputs: OutputMessages) -> None:
         for value in outputs.samples:
             source = SampleBatch.FromString(value).source
             self.log.append(LogEntry(source, outputs.position))
@@ -178,7 +178,7 @@ def without_trace(found: "Counter[Row]") -> "Counter[tuple[int, ...]]":
 
 
 def test_nothing_is_processed_again_where_nothing_was_published() -> None:
-    assert recovery.make_plan([], 5, 7) == Plan(activity_from=0, activity_next=7, raw_committed=5)
+    assert recovery.make_plan([], 5, 7) == RecoveryPlan(activity_from=0, activity_next=7, raw_committed=5)
 
 
 def test_times_that_live_processing_refused_are_refused_again() -> None:

@@ -24,7 +24,7 @@ def read_again() -> float:
 
 
 def test_messages_that_faust_skips_are_read_from_kafka_and_processed_in_order(in_process_broker: KafkaSettings) -> None:
-    """Of both topics, at the start and later."""
+    """Messages of both topics, at the start and later."""
 
     async def scenario() -> None:
         made = [window(START, sequence, samples=40) for sequence in range(1, 41)]

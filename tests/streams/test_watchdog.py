@@ -56,7 +56,7 @@ class Held(Watched):
 
 
 class Lag:
-    """Of partition 1, of which nothing is ever committed."""
+    """The lag of partition 1; nothing of it is ever committed."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._sender = clients.producer(settings)

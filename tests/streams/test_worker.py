@@ -39,7 +39,7 @@ pytestmark = pytest.mark.pipeline
 
 START = 1_700_000_000 * 10**9
 IN_PROCESS = pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)
-"""Of tests that ask nothing of a broker but to take and give messages; else `broker` is each of the two."""
+"""For tests whose broker only has to take and give messages; else `broker` is each of the two."""
 
 
 class Worker:

@@ -11,7 +11,7 @@ import pytest
 
 from collector.activity.thread_context import ThreadContexts
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process import read_process
@@ -82,7 +82,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
         assert trace == expected
 
 
-def _samples_of(samples: Samples, pid: int) -> list[tuple[int, int, str]]:
+def _samples_of(samples: DrainedSamples, pid: int) -> list[tuple[int, int, str]]:
     """Time, thread and trace ID ("": none)."""
     traces = ["", *(row.tobytes().hex() for row in np.frombuffer(samples.trace_ids, "V16"))]
     mine = samples.pid == pid

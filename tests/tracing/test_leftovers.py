@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("started")
 
 
 def trace_of_thread() -> str:
-    """Of the calling thread now; "": it is in none."""
+    """The trace of the calling thread now; "": it is in none."""
     context = local.thread.context if local.thread is not None else None
     return context.record[:16].hex() if context is not None else ""
 

@@ -22,7 +22,7 @@ from tests.tracing.traced import TRACE, Listener, burn
 
 @pytest.fixture(scope="module")
 def tracer() -> trace.Tracer:
-    """Of the global provider: a process can set it once only."""
+    """The tracer of the global provider: a process can set it once only."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         trace.set_tracer_provider(TracerProvider(resource=Resource.create({"service.name": "by-opentelemetry"})))
     return trace.get_tracer("tests")

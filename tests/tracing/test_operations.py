@@ -19,7 +19,7 @@ CALLER = "b7ad6b7169203331"
 
 
 def operations(listener: Listener) -> dict[str, tuple[str, str]]:
-    """Of each context with an interval: span ID -> ID of the entry span, operation."""
+    """What each context with an interval has: span ID -> ID of the entry span, operation."""
     tracing.stop()
     listener.take()
     found = {}

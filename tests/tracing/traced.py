@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collector.activity.activity_socket import ActivityReceiver
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from icestream.v1.activity_pb2 import Span
 from tests.waiting import wait_until
 
@@ -54,7 +54,7 @@ class Listener:
         self.path = str(path)
         self.receiver = ActivityReceiver(path)
         self.heard = Heard()
-        self.taken: list[Intervals] = []
+        self.taken: list[ActivityIntervals] = []
 
     def take(self) -> Heard:
         self._wait_for_what_was_sent()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from api.errors import too_large
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.http.connect import invalid
 from api.http.querier.requests import (
     PROFILE_TYPE_LABELS,
@@ -49,7 +49,7 @@ _MAX_LABEL_NAMES = 100
 _MAX_SERIES = 100_000
 
 
-def profile_types(state: AppState, request: ProfileTypesRequest) -> ProfileTypesResponse:
+def profile_types(state: ApiState, request: ProfileTypesRequest) -> ProfileTypesResponse:
     """All profile types that ever had samples; times are ignored. Grafana asks this to see if the data source works."""
     parts = ("name", "sample_type", "sample_unit", "period_type", "period_unit")
     return ProfileTypesResponse(
@@ -60,7 +60,7 @@ def profile_types(state: AppState, request: ProfileTypesRequest) -> ProfileTypes
     )
 
 
-def label_names(state: AppState, request: LabelNamesRequest) -> LabelNamesResponse:
+def label_names(state: ApiState, request: LabelNamesRequest) -> LabelNamesResponse:
     """Names of labels, and of those that stand for the profile type."""
     time_range = parse_range_or_all(request.start, request.end)
     names: set[str] = set()
@@ -76,7 +76,7 @@ def label_names(state: AppState, request: LabelNamesRequest) -> LabelNamesRespon
     return LabelNamesResponse(names=sorted(names))
 
 
-def label_values(state: AppState, request: LabelValuesRequest) -> LabelValuesResponse:
+def label_values(state: ApiState, request: LabelValuesRequest) -> LabelValuesResponse:
     """Values of a label."""
     time_range = parse_range_or_all(request.start, request.end)
     name = our_label(request.name)
@@ -93,7 +93,7 @@ def label_values(state: AppState, request: LabelValuesRequest) -> LabelValuesRes
     return LabelValuesResponse(names=sorted(values - {""}))
 
 
-def series(state: AppState, request: SeriesRequest) -> SeriesResponse:
+def series(state: ApiState, request: SeriesRequest) -> SeriesResponse:
     """Sets of labels, each once: with all labels, or with those that were asked for."""
     time_range = parse_range_or_all(request.start, request.end)
     if len(request.label_names) > _MAX_LABEL_NAMES:
@@ -109,7 +109,7 @@ def series(state: AppState, request: SeriesRequest) -> SeriesResponse:
     return SeriesResponse(labels_set=[Labels(labels=label_pairs(each)) for each in sorted(found) if each])
 
 
-def profile_stats(state: AppState, request: GetProfileStatsRequest) -> GetProfileStatsResponse:
+def profile_stats(state: ApiState, request: GetProfileStatsRequest) -> GetProfileStatsResponse:
     """When there are samples, to the hour."""
     hours = read_seen_hours(state.database)
     if hours is None:
@@ -120,7 +120,7 @@ def profile_stats(state: AppState, request: GetProfileStatsRequest) -> GetProfil
     )
 
 
-def analyze_query(state: AppState, request: AnalyzeQueryRequest) -> AnalyzeQueryResponse:
+def analyze_query(state: ApiState, request: AnalyzeQueryRequest) -> AnalyzeQueryResponse:
     """How many series a query is about. It does not say how much a query reads, which depends on rollups."""
     matchers = parse_matchers(request.query)
     count = len(list(_seen(state, matchers, parse_range_or_all(request.start, request.end), None)))
@@ -128,7 +128,7 @@ def analyze_query(state: AppState, request: AnalyzeQueryRequest) -> AnalyzeQuery
     return AnalyzeQueryResponse(query_scopes=[scope], query_impact=QueryImpact(total_queried_series=count))
 
 
-def settings(state: AppState, request: GetSettingsRequest) -> GetSettingsResponse:
+def settings(state: ApiState, request: GetSettingsRequest) -> GetSettingsResponse:
     """None are kept: Profiles Drilldown uses its defaults."""
     return GetSettingsResponse()
 
@@ -138,7 +138,7 @@ def label_pairs(labels: Iterable[tuple[str, str]]) -> list[LabelPair]:
 
 
 def _seen(
-    state: AppState, matchers: Matchers, time_range: TimeRange | None, names: tuple[str, ...] | None
+    state: ApiState, matchers: Matchers, time_range: TimeRange | None, names: tuple[str, ...] | None
 ) -> Iterator[SeenSeries]:
     """Raises ApiError."""
     types = matchers.profile_types(read_profile_types(state.database)) if matchers.of_profile_type else None

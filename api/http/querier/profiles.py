@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.http.connect import invalid, unimplemented
 from api.http.parameters import parse_trace_id
 from api.http.querier.requests import parse_frame_filter, parse_range, parse_selection
@@ -52,7 +52,7 @@ class _Merged:
     values: StackValues
 
 
-def select_merge_stacktraces(state: AppState, request: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
+def select_merge_stacktraces(state: ApiState, request: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
     """A flame graph, a tree or pprof. The first two are absent where there are no samples."""
     if request.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE, PROFILE_FORMAT_PPROF):
         raise unimplemented("format: only flame graphs, trees and pprof")
@@ -73,7 +73,7 @@ def select_merge_stacktraces(state: AppState, request: SelectMergeStacktracesReq
 
 
 def select_merge_span_profile(
-    state: AppState, request: SelectMergeSpanProfileRequest
+    state: ApiState, request: SelectMergeSpanProfileRequest
 ) -> SelectMergeSpanProfileResponse:
     """What older versions of Grafana call for spans."""
     if request.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE):
@@ -95,7 +95,7 @@ def select_merge_span_profile(
     return SelectMergeSpanProfileResponse(flamegraph=merged.flamegraph if merged.HasField("flamegraph") else None)
 
 
-def select_merge_profile(state: AppState, request: SelectMergeProfileRequest) -> Profile:
+def select_merge_profile(state: ApiState, request: SelectMergeProfileRequest) -> Profile:
     """pprof with all stacks, whatever max_nodes is."""
     of_all = SelectMergeStacktracesRequest(
         profile_typeID=request.profile_typeID,
@@ -109,7 +109,7 @@ def select_merge_profile(state: AppState, request: SelectMergeProfileRequest) ->
     return _profile(state, _merge(state, of_all), request.stack_trace_selector)
 
 
-def diff(state: AppState, request: DiffRequest) -> DiffResponse:
+def diff(state: ApiState, request: DiffRequest) -> DiffResponse:
     """Both sides as they were measured, with selections of their own. Ignores the formats that Pyroscope ignores."""
     for side in (request.left, request.right):
         if side.format not in ProfileFormat.values():
@@ -129,7 +129,7 @@ def diff(state: AppState, request: DiffRequest) -> DiffResponse:
 _NOTHING = StackValues(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def _merge(state: AppState, request: SelectMergeStacktracesRequest) -> _Merged | None:
+def _merge(state: ApiState, request: SelectMergeStacktracesRequest) -> _Merged | None:
     """None if the selector excludes the profile type. Raises ApiError, ConnectError."""
     if request.profile_id_selector:
         raise unimplemented("profile_id_selector: samples have no profile IDs")
@@ -156,7 +156,7 @@ def _merge(state: AppState, request: SelectMergeStacktracesRequest) -> _Merged |
 
 
 def _of_selector(
-    state: AppState, values: StackValues, selector: StackTraceSelector, wanted: FrameFilter | None
+    state: ApiState, values: StackValues, selector: StackTraceSelector, wanted: FrameFilter | None
 ) -> StackValues:
     """The stacks that begin with the call site, and have the functions that are asked for, if any are given."""
     call_site = () if selector.HasField("go_pgo") else [each.name for each in selector.call_site]
@@ -167,7 +167,7 @@ def _of_selector(
     return values.where(chosen & passes(stacks, wanted) if wanted else chosen)
 
 
-def _profile(state: AppState, merged: _Merged | None, selector: StackTraceSelector) -> Profile:
+def _profile(state: ApiState, merged: _Merged | None, selector: StackTraceSelector) -> Profile:
     """pprof with one value for each sample, as Pyroscope's clients expect it."""
     profile = Profile()
     if merged is None:
@@ -182,7 +182,7 @@ def _profile(state: AppState, merged: _Merged | None, selector: StackTraceSelect
     return profile
 
 
-def _max_nodes(state: AppState, requested: int) -> int:
+def _max_nodes(state: ApiState, requested: int) -> int:
     """How many nodes to keep: the default if none are asked for, and never more than one answer may have."""
     return min(requested if requested > 0 else DEFAULT_MAX_NODES, state.settings.api_max_nodes)
 

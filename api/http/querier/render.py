@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse, Response
 
 from api.errors import ApiError
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.connect import ConnectError, error_response, invalid, unimplemented
 from api.http.querier.profiles import diff, select_merge_stacktraces
 from api.http.querier.requests import parse_range, parse_selection
@@ -26,7 +26,7 @@ _STEPS_S = (15, 30, 60, 300, 900, 3600, 21_600, 86_400)
 _MAX_STEPS = 1500
 _PER_SECOND = {13: 10**3, 16: 10**6, 19: 10**9}  # of Unix times, by their number of digits
 
-State = Annotated[AppState, Depends(app_state)]
+State = Annotated[ApiState, Depends(app_state)]
 Answer = dict[str, Any]
 
 
@@ -47,7 +47,7 @@ def _answered(answer: Callable[[], Answer]) -> Response:
         return error_response(error)
 
 
-def _render_diff(state: AppState, given: QueryParams) -> Answer:
+def _render_diff(state: ApiState, given: QueryParams) -> Answer:
     names = [[f"{side}{name}" for name in ("Query", "From", "Until")] for side in ("left", "right")]
     _refuse_others(given, *names[0], *names[1])
     left, right = (_selected(given, *side) for side in names)
@@ -58,7 +58,7 @@ def _render_diff(state: AppState, given: QueryParams) -> Answer:
     return answer | {"timeline": None, "leftTicks": graph.leftTicks, "rightTicks": graph.rightTicks}
 
 
-def _render(state: AppState, given: QueryParams) -> Answer:
+def _render(state: ApiState, given: QueryParams) -> Answer:
     _refuse_others(given, "query", "from", "until", "format")
     if given.get("format", "json") != "json":
         raise unimplemented(f"format: {given['format'][:60]!r} is not json")
@@ -122,7 +122,7 @@ def _flamebearer(graph: FlameGraph | FlameGraphDiff, profile_type: str, kind: st
     }
 
 
-def _timeline(state: AppState, request: SelectMergeStacktracesRequest) -> Answer:
+def _timeline(state: ApiState, request: SelectMergeStacktracesRequest) -> Answer:
     """Sums of each step. Times and steps are in seconds."""
     length_s = (request.end - request.start) / 1000
     step_s = next((each for each in _STEPS_S if length_s / each <= _MAX_STEPS), _STEPS_S[-1])

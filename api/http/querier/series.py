@@ -3,7 +3,7 @@
 import math
 
 from api.errors import too_large
-from api.http.app_state import AppState
+from api.http.app_state import ApiState
 from api.http.connect import invalid, unimplemented
 from api.http.querier.labels import label_pairs
 from api.http.querier.requests import labels_of_profile_type, our_label, parse_range, parse_selection
@@ -25,10 +25,10 @@ _MAX_SERIES = 1_000
 _EXEMPLARS = (EXEMPLAR_TYPE_UNSPECIFIED, EXEMPLAR_TYPE_NONE, EXEMPLAR_TYPE_INDIVIDUAL)
 
 
-def select_series(state: AppState, request: SelectSeriesRequest) -> SelectSeriesResponse:
+def select_series(state: ApiState, request: SelectSeriesRequest) -> SelectSeriesResponse:
     """Sums of each step and group of labels, heaviest groups first. A point has the time at which its step ends.
 
-    Who asks for profiles as exemplars gets none, for samples are not stored as profiles. Grafana can be set up to ask
+    A query for profiles as exemplars gets none, for samples are not stored as profiles. Grafana can be set up to ask
     for them with every series, and would show no series if they were refused.
     """
     time_range = parse_range(request.start, request.end)

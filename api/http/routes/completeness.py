@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from api.http.answer_model import Answer, RangeAnswer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
 from api.queries.holes import read_completeness
 from icestream.times import format_unix_nano
@@ -26,7 +26,7 @@ class HoleAnswer(Answer):
     detail: str
 
 
-class Completeness(RangeAnswer):
+class CompletenessAnswer(RangeAnswer):
     complete: bool
     known_from: str | None
     hosts: int
@@ -65,10 +65,10 @@ _EXAMPLE = {
 @router.get(
     "/api/v1/completeness",
     summary="Say what is missing",
-    responses=described(Completeness, _EXAMPLE),
+    responses=described(CompletenessAnswer, _EXAMPLE),
 )
 def completeness(
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     selector: SelectorParam = "{}",
     start: StartParam = None,
     end: EndParam = None,

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from api.array_types import Ids, Values
 from api.errors import bad_request
 from api.http.answers import json_response, tree_answer
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.formats import DiffFormat, DiffFormatParam
 from api.http.graph_model import Diff, graph_responses
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
@@ -55,7 +55,7 @@ AbsoluteParam = Annotated[
 def diff(
     selection: Annotated[Selection, Depends(selection)],
     baseline: Annotated[Selection, Depends(baseline)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     absolute: AbsoluteParam = False,
@@ -75,7 +75,7 @@ def baseline_json(baseline: Selection) -> dict[str, Any]:
 
 
 def diff_response(
-    state: AppState,
+    state: ApiState,
     sides: Sequence[StackValues],
     head: dict[str, Any],
     view: View,

@@ -6,7 +6,7 @@ import numpy as np
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.parameters import selection
 from api.queries.selection.selection import Selection
 from api.queries.stacks.single_samples import MAX_SAMPLES, read_single_samples
@@ -26,7 +26,7 @@ _SCHEMA = {"schema": {"type": "string", "format": "binary"}}
     },
 )
 def export_otlp(
-    selection: Annotated[Selection, Depends(selection)], state: Annotated[AppState, Depends(app_state)]
+    selection: Annotated[Selection, Depends(selection)], state: Annotated[ApiState, Depends(app_state)]
 ) -> Response:
     """The samples with their times, threads and traces, as a message of opentelemetry-proto 1.10. Gauges are not
     averaged. Ask for a minute at a time at most, as `icestream export otlp` does."""

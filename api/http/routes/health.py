@@ -6,14 +6,14 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from api.http.answer_model import Answer
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.openapi_page import POLICY, openapi_page
 from icestream.http.metrics import CONTENT_TYPE, exposition
 
 router = APIRouter(tags=["operations"])
 
 
-class Health(Answer):
+class HealthAnswer(Answer):
     status: Literal["ok"]
 
 
@@ -27,8 +27,8 @@ class NotReady(Answer):
 
 
 @router.get("/healthz", summary="Tell whether the process is alive")
-async def healthz() -> Health:
-    return Health(status="ok")
+async def healthz() -> HealthAnswer:
+    return HealthAnswer(status="ok")
 
 
 @router.get("/ready", include_in_schema=False)  # as Pyroscope's tools ask
@@ -37,7 +37,7 @@ async def healthz() -> Health:
     summary="Tell whether queries can be answered (503 and the reason if not)",
     responses={200: {"model": Ready}, 503: {"model": NotReady, "description": "Queries cannot be answered"}},
 )
-def readyz(state: Annotated[AppState, Depends(app_state)]) -> Response:
+def readyz(state: Annotated[ApiState, Depends(app_state)]) -> Response:
     reason = state.also_ready() or state.database.ready()
     if reason is None:
         return JSONResponse({"status": "ready"})
@@ -50,5 +50,5 @@ def docs(request: Request) -> HTMLResponse:
 
 
 @router.get("/metrics", summary="Return metrics for Prometheus", response_class=PlainTextResponse)
-def metrics(state: Annotated[AppState, Depends(app_state)]) -> Response:
+def metrics(state: Annotated[ApiState, Depends(app_state)]) -> Response:
     return Response(exposition(state.parts), media_type=CONTENT_TYPE)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
 from api.queries.labels.labels import SelectedSeries, read_label_names, read_label_values
 
@@ -19,7 +19,7 @@ class LabelNames(Answer):
     more: bool
 
 
-class LabelValues(Answer):
+class LabelValuesAnswer(Answer):
     values: list[str]
     more: bool
 
@@ -39,7 +39,7 @@ def selected_series(selector: SelectorParam = "{}", start: StartParam = None, en
 )
 def labels(
     series: Annotated[SelectedSeries, Depends(selected_series)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     limit: LimitParam = 1000,
 ) -> Response:
     """Names of labels of the series that match the selector; with start or end, of those with samples in that time."""
@@ -49,12 +49,12 @@ def labels(
 @router.get(
     "/api/v1/labels/{name:path}/values",
     summary="List values of a label",
-    responses=described(LabelValues, {"values": ["cart", "checkout"], "more": False}),
+    responses=described(LabelValuesAnswer, {"values": ["cart", "checkout"], "more": False}),
 )
 def label_values(
     name: Annotated[str, Path(max_length=500, description="The label.", examples=["service"])],
     series: Annotated[SelectedSeries, Depends(selected_series)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     contains: Annotated[str, Query(max_length=200, description="Only values that contain this, in any case.")] = "",
     limit: LimitParam = 1000,
 ) -> Response:

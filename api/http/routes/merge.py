@@ -6,10 +6,10 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from api.http.answers import ProfileHead, check_format, graph_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.error_model import error_responses
 from api.http.formats import Format, FormatParam
-from api.http.graph_model import Firefox, Merged, Speedscope, graph_responses
+from api.http.graph_model import Firefox, MergeAnswer, Speedscope, graph_responses
 from api.http.parameters import selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import GroupByParam, View, view
@@ -24,11 +24,11 @@ router = APIRouter(tags=["profiles"])
 @router.get(
     "/api/v1/merge",
     summary="Merge samples into one profile",
-    responses=graph_responses(Merged | Speedscope | Firefox) | error_responses(404),
+    responses=graph_responses(MergeAnswer | Speedscope | Firefox) | error_responses(404),
 )
 def merge(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     group_by: GroupByParam = None,

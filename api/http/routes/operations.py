@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.http.answer_model import Answer, SelectionAnswer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.parameters import selection
 from api.queries.operations.operations import read_operations, without_other_labels
 from api.queries.selection.selection import Selection
@@ -64,7 +64,7 @@ class OperationsAnswer(SelectionAnswer):
     samples: int
 
 
-class Order(StrEnum):
+class OperationOrder(StrEnum):
     """Columns that operations can be sorted by."""
 
     THREAD_CPU = "thread_cpu"
@@ -125,10 +125,10 @@ _EXAMPLE = {
 )
 def operations(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
-    order: Annotated[Order, Query(description="Which column is largest first; name: in the order of names.")] = (
-        Order.THREAD_CPU
-    ),
+    state: Annotated[ApiState, Depends(app_state)],
+    order: Annotated[
+        OperationOrder, Query(description="Which column is largest first; name: in the order of names.")
+    ] = (OperationOrder.THREAD_CPU),
     limit: Annotated[int, Query(ge=1, le=10_000, description="Operations on a page.")] = 100,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="`next` of the previous page.")] = 0,
     skip_labels: Annotated[
@@ -179,12 +179,12 @@ _TOTALS = {"total": "sampled_cpu_ns", "samples": "samples"}
 """Sums of all operations that match, and of what belongs to none if that matches, too."""
 
 
-def _key(row: dict[str, Any], order: Order) -> tuple[float, str, str]:
-    if order is Order.NAME:
+def _key(row: dict[str, Any], order: OperationOrder) -> tuple[float, str, str]:
+    if order is OperationOrder.NAME:
         value = 0.0
-    elif order is Order.REQUESTS:
+    elif order is OperationOrder.REQUESTS:
         value = row["requests"]
-    elif order is Order.GROWTH:
+    elif order is OperationOrder.GROWTH:
         value = row["sampled_cpu_ns"] - row["previous_sampled_cpu_ns"]
     else:
         value = row[f"{order.value}_ns"] or 0

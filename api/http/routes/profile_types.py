@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.queries.labels.profile_types import read_profile_types
 
 router = APIRouter(tags=["labels"])
@@ -46,7 +46,7 @@ _EXAMPLE = {
     summary="List profile types",
     responses=described(ProfileTypes, _EXAMPLE),
 )
-def profile_types(state: Annotated[AppState, Depends(app_state)]) -> Response:
+def profile_types(state: Annotated[ApiState, Depends(app_state)]) -> Response:
     """All profile types that ever had samples."""
     entries = [
         {"id": profile_type} | dict(zip(_PARTS, profile_type.split(":"), strict=False))

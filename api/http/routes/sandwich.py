@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from api.http.answers import json_response, tree_answer
-from api.http.app_state import AppState, app_state
-from api.http.graph_model import Sandwich
+from api.http.app_state import ApiState, app_state
+from api.http.graph_model import SandwichAnswer
 from api.http.parameters import selection
 from api.http.tree_parameters import DEFAULT_MAX_NODES, MaxNodesParam, TreeShape, WidthParam
 from api.http.view_parameters import View, view
@@ -26,11 +26,11 @@ _ANY = "Without it, any."
 @router.get(
     "/api/v1/sandwich",
     summary="Show what calls a function, and what it calls",
-    responses={200: {"model": Sandwich, "description": "Two trees"}},
+    responses={200: {"model": SandwichAnswer, "description": "Two trees"}},
 )
 def one_function(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     function: Annotated[str, Query(min_length=1, max_length=10_000, description="The name, as in top.")],
     module: Annotated[str | None, Query(max_length=10_000, description=f"Its module, as in top. {_ANY}")] = None,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api.errors import ApiError, bad_request
 from api.http.answer_model import Answer
 from api.http.answers import json_response, tree_answer
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.error_model import error_responses
 from api.http.graph_model import DiffMembers, graph_responses
 from api.http.parameters import selection
@@ -78,7 +78,7 @@ PercentileParam = Annotated[float, Query(gt=0, lt=100, allow_inf_nan=False, desc
 )
 def slow_requests(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     measure: Annotated[

@@ -1,4 +1,4 @@
-"""The functions of stack IDs, for consumers of topics who missed an announcement."""
+"""The functions of stack IDs, for consumers of topics that missed an announcement."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from api.errors import bad_request
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.tree.function_tree import UNRESOLVED_ROW
 from api.tree.functions import FunctionRows
 from api.tree.graph import Tree
@@ -23,7 +23,7 @@ class StackAnswer(Answer):
     modules: list[str]
 
 
-class Stacks(Answer):
+class StacksAnswer(Answer):
     stacks: list[StackAnswer]
     unknown: list[str]
 
@@ -35,9 +35,9 @@ _EXAMPLE = {
 }
 
 
-@router.get("/api/v1/stacks", summary="Name stack IDs", responses=described(Stacks, _EXAMPLE))
+@router.get("/api/v1/stacks", summary="Name stack IDs", responses=described(StacksAnswer, _EXAMPLE))
 def stacks(
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     ids: Annotated[
         str,
         Query(

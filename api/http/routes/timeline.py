@@ -9,7 +9,7 @@ from starlette.responses import Response
 from api.errors import bad_request, too_large
 from api.http.answer_model import SELECTION_EXAMPLE, Answer, SelectionAnswer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.parameters import selection
 from api.queries.selection.selection import Selection
 from api.queries.selection.time_range import TimeRange
@@ -25,17 +25,17 @@ class Group(Answer):
     samples: list[int]
 
 
-class Rest(Answer):
+class RestOfTimeline(Answer):
     groups: int
     values: list[int]
     samples: list[int]
 
 
-class Timeline(SelectionAnswer):
+class TimelineAnswer(SelectionAnswer):
     step_ms: int
     times_unix_milli: list[int]
     groups: list[Group]
-    rest: Rest | None
+    rest: RestOfTimeline | None
 
 
 _MAX_STEPS = 11_000
@@ -54,11 +54,11 @@ _EXAMPLE = {
 @router.get(
     "/api/v1/timeline",
     summary="Sum up samples over time",
-    responses=described(Timeline, _EXAMPLE),
+    responses=described(TimelineAnswer, _EXAMPLE),
 )
 def timeline(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     step: Annotated[
         str | None,
         Query(max_length=20, description="Such as 15s, 1m, 1h, or seconds; default: about 120 steps.", examples=["1m"]),

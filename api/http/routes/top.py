@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.http.answer_model import SELECTION_EXAMPLE, Answer, SelectionAnswer, described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.parameters import selection
 from api.http.view_parameters import View, view
 from api.queries.selection.selection import Selection
@@ -21,7 +21,7 @@ from api.tree.top_table import TopTable, top_table_of
 router = APIRouter(tags=["profiles"])
 
 
-class Row(Answer):
+class TopRow(Answer):
     name: str
     module: str
     file: str
@@ -32,7 +32,7 @@ class Row(Answer):
     cumulative: int
 
 
-class Rest(Answer):
+class RestOfTop(Answer):
     rows: int
     flat: int
 
@@ -40,11 +40,11 @@ class Rest(Answer):
 class Top(SelectionAnswer):
     total: int
     samples: int
-    top: list[Row]
-    rest: Rest
+    top: list[TopRow]
+    rest: RestOfTop
 
 
-class Order(StrEnum):
+class TopOrder(StrEnum):
     FLAT = "flat"
     CUMULATIVE = "cumulative"
 
@@ -76,9 +76,9 @@ _EXAMPLE = {
 )
 def top(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
-    order: Annotated[Order, Query(description="Which column is largest first.")] = Order.FLAT,
+    order: Annotated[TopOrder, Query(description="Which column is largest first.")] = TopOrder.FLAT,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Rows; `rest` sums up the others.")] = 50,
 ) -> Response:
     """flat: spent in the function itself; cumulative: with what it called (recursion counts once)."""
@@ -103,10 +103,10 @@ def top(
     )
 
 
-def _ordered_rows(table: TopTable, order: Order) -> npt.NDArray[np.intp]:
+def _ordered_rows(table: TopTable, order: TopOrder) -> npt.NDArray[np.intp]:
     """Rows of the table, largest first."""
     first, second = table.flat[0], table.cumulative[0]
-    if order is Order.CUMULATIVE:
+    if order is TopOrder.CUMULATIVE:
         first, second = second, first
     return np.lexsort((table.groups, -second, -first))
 

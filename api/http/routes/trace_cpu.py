@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from api.errors import ApiError
 from api.http.answers import ProfileHead, check_format, graph_response, json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.error_model import error_responses
 from api.http.formats import FORMAT_QUERY, Format
 from api.http.graph_model import Firefox, Speedscope, graph_responses
 from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id
-from api.http.trace_model import TRACE_CPU_EXAMPLE, TraceCpu, TraceTree
+from api.http.trace_model import TRACE_CPU_EXAMPLE, TraceCpuAnswer, TraceTree
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries.selection.sample_operations import OPERATION
@@ -38,10 +38,11 @@ class Scale(StrEnum):
 @router.get(
     "/api/v1/traces/{trace_id}/cpu",
     summary="Break down the CPU of one request",
-    responses=graph_responses(TraceCpu | TraceTree | Speedscope | Firefox, TRACE_CPU_EXAMPLE) | error_responses(404),
+    responses=graph_responses(TraceCpuAnswer | TraceTree | Speedscope | Firefox, TRACE_CPU_EXAMPLE)
+    | error_responses(404),
 )
 def trace_cpu(
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     trace_id: Annotated[str, Path(max_length=64, description="32 hex digits.")],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from api.http.answers import ProfileHead, check_format, graph_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.formats import DiffFormat, DiffFormatParam, Format, FormatParam
-from api.http.graph_model import Diff, Firefox, Merged, Speedscope, graph_responses
+from api.http.graph_model import Diff, Firefox, MergeAnswer, Speedscope, graph_responses
 from api.http.parameters import (
     EndParam,
     ProfileTypeParam,
@@ -46,13 +46,13 @@ def any_time(
 @router.post(
     "/api/v1/merge",
     summary="Merge the samples of a list of requests into one profile",
-    responses=graph_responses(Merged | Speedscope | Firefox),
+    responses=graph_responses(MergeAnswer | Speedscope | Firefox),
     openapi_extra=described_body(OfTraces),
 )
 def merge_traces(
     given: Annotated[OfTraces, Depends(of_traces)],
     selection: Annotated[Selection, Depends(any_time)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     output_format: FormatParam = Format.TREE,
@@ -74,7 +74,7 @@ def merge_traces(
 def diff_traces(
     given: Annotated[OfTwoTraceLists, Depends(of_two_trace_lists)],
     selection: Annotated[Selection, Depends(any_time)],
-    state: Annotated[AppState, Depends(app_state)],
+    state: Annotated[ApiState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     absolute: AbsoluteParam = False,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api.http.answer_model import described
 from api.http.answers import json_response
-from api.http.app_state import AppState, app_state
+from api.http.app_state import ApiState, app_state
 from api.http.cursor import decode_cursor, encode_cursor
 from api.http.parameters import selection
 from api.http.trace_model import TRACES_EXAMPLE, Traces
@@ -20,7 +20,7 @@ from api.queries.traces.thinned import thinned_json, thinned_until
 router = APIRouter(tags=["traces"])
 
 
-class Order(StrEnum):
+class RequestOrder(StrEnum):
     CPU = "cpu"
     THREAD_CPU = "thread_cpu"
     SAMPLED_CPU = "sampled_cpu"
@@ -37,8 +37,8 @@ def _least(what: str) -> Any:
 )
 def traces(
     selection: Annotated[Selection, Depends(selection)],
-    state: Annotated[AppState, Depends(app_state)],
-    order: Annotated[Order, Query(description="Which CPU is largest first.")] = Order.CPU,
+    state: Annotated[ApiState, Depends(app_state)],
+    order: Annotated[RequestOrder, Query(description="Which CPU is largest first.")] = RequestOrder.CPU,
     limit: Annotated[int, Query(ge=1, le=1000, description="Traces on a page.")] = 50,
     cursor: Annotated[str | None, Query(max_length=300, description="`next` of the previous page.")] = None,
     min_cpu_ns: Annotated[int, _least("CPU")] = 0,

@@ -17,14 +17,14 @@ _MOST = 10_000
 """Series of one question: of more, ClickHouse finds the labels faster."""
 _KEPT_BYTES = 16 * 2**20
 _LABEL_BYTES = 160
-"""Of a label, beside its characters."""
+"""What a label takes beside its characters."""
 _ANSWERS, _ANSWER_SERIES = 32, 2_000
 """How many answers are kept, and how many series these have at most."""
 _ANSWER_S = 10.0
 """How long an answer is kept at most. In this time, one row more and, by a merge of parts, one row less look like no
 change of the table."""
 _COUNT_S = 1.0
-"""How long a number of rows is taken for true. Those who look at labels ask several questions at once, and samples are
+"""How long a number of rows is taken for true. Pages that show labels ask several questions at once, and samples are
 seconds old when they are stored."""
 
 

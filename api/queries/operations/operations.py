@@ -19,7 +19,7 @@ from api.queries.operations.recent import (
     recent_conditions,
     were_replaced,
 )
-from api.queries.rollups import Buckets, Plan, make_plan
+from api.queries.rollups import Buckets, ReadPlan, make_plan
 from api.queries.selection.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.selection.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection.selection import Selection
@@ -78,8 +78,8 @@ class Operations:
 class _Plans:
     """What is read of a time range, and of the period before it."""
 
-    now: Plan
-    before: Plan
+    now: ReadPlan
+    before: ReadPlan
     time_range: TimeRange
     time_range_before: TimeRange
 

@@ -41,7 +41,7 @@ class Conditions:
         return self._bind_ids(span_ids, 8)
 
     def _bind_ids(self, ids: list[str], size: int) -> str:
-        # Of an array, ClickHouse searches all rows, and for each of them all of the array.
+        # In an array, ClickHouse searches all rows, and for each of them all of the array.
         return f"(SELECT toFixedString(unhex(arrayJoin({self.bind(ids, 'Array(String)')})), {size}))"
 
     def add(self, expression: str) -> None:

@@ -11,7 +11,7 @@ MAX_SIZE = 5_000
 _COUNTED = re.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
 _LONG_ESCAPE = re.compile(r"\\[pPx]\{[^}]*\}|\\[pP].", re.DOTALL)
 _CLASS_OF_UNICODE = 300
-"""Of \\pL and the like: hundreds of ranges."""
+"""The size of \\pL and the like, which are hundreds of ranges."""
 
 
 def pattern_size(pattern: str) -> int:

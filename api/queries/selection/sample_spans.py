@@ -109,7 +109,7 @@ def select_span_names(conditions: Conditions, ranges: Sequence[TimeRange], candi
     spans = Conditions(parameters=conditions.parameters)
     add_span_times(spans, ranges)
     spans.add(f"(trace_id, span_id) IN ({candidates})")
-    # Who reports a span twice may name it differently.
+    # A span that is reported twice may have two names.
     return (
         "SELECT trace_id, span_id, last_name AS name FROM (SELECT trace_id, span_id, argMax(name, (end_time, name))"
         f" AS last_name FROM spans {spans.where} GROUP BY trace_id, span_id)"

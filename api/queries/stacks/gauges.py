@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api.queries.rollups import Plan
+from api.queries.rollups import ReadPlan
 from api.queries.selection.conditions import Conditions
 from api.queries.selection.selection import Selection
 from api.queries.stacks.whole_sums import PLAIN_STACK
@@ -16,7 +16,7 @@ def total_of(selection: Selection, column: str) -> str:
     return (_SUMS_OF_FLOATS if selection.is_gauge else _SUMS).format(column)
 
 
-def averaged_stacks(plan: Plan, selection: Selection) -> tuple[str, Conditions]:
+def averaged_stacks(plan: ReadPlan, selection: Selection) -> tuple[str, Conditions]:
     """Returns what to read instead of `samples`, and its conditions: the sum of its values is the average over time.
 
     A profile is what a series has at one time. A series counts with the average of its profiles. A series that existed

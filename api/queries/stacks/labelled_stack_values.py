@@ -65,7 +65,7 @@ def read_labelled_stack_values(
 
 
 def _by_service(database: Database, selection: Selection, max_stacks: int) -> LabelledStackValues:
-    """Of all services, there are as many pairs as stacks; of series, as there are hosts times stacks."""
+    """A query by service returns about one row for each stack; one by series returns one for each host and stack."""
     plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=True))
     sources = stack_sources(plan, selection, by_service=True)
     rows = " UNION ALL ".join(

@@ -29,7 +29,7 @@ class SingleSamples:
     values: Values  # above 0
     counts: Values
     labels: dict[int, dict[str, str]]
-    """Of each series; series that are not stored (yet) have only their service."""
+    """The labels of each series; a series that is not stored (yet) has only its service."""
 
 
 def read_single_samples(database: Database, selection: Selection) -> SingleSamples:

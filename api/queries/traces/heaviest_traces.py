@@ -64,7 +64,7 @@ class HeaviestTraces:
     traces: list[dict[str, Any]]
     """As the API gives them."""
     complete_above_ns: int | None
-    """Of `Candidates`; None: all requests were compared."""
+    """As in `Candidates`; None: all requests were compared."""
 
 
 def read_heaviest_traces(
@@ -92,7 +92,7 @@ def read_heaviest_traces(
     candidates = None if only_kept else read_candidates(database, selection, order, limit, of_few)
     chosen = None if candidates is None else candidates.trace_ids
     by_service = _select_cpu_by_service(selection, conditions.parameters, chosen, only_kept)
-    # Of few traces, all is read at once.
+    # Few requests are read at once with all that is known of them.
     more, columns = ("", "") if chosen is None else (f", {_SELECTED}", f", {', '.join(_SELECTED_COLUMNS)}")
     answer = database.table(
         f"SELECT lower(hex(trace_id)) AS id, {', '.join(_CPU_COLUMNS)}{columns} FROM (SELECT trace_id,"

@@ -23,7 +23,7 @@ MORE_CANDIDATES = 1000
 """Pages after the first one, and a first one that fewer do not fill, are of so many candidates at least. Each costs a
 millisecond: its rows are read by ID."""
 _PIECES = 10
-"""Of so many pieces for each candidate, the largest ones, it is added up what a trace used."""
+"""The query reads so many pieces for each candidate, the largest ones, and adds up what each request used in them."""
 _SQL = f"""
 SELECT kind, twentieth, lower(hex(trace)) AS id, sum(cpu) AS used, count() AS pieces, min(cpu) AS least
 FROM

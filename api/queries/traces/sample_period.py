@@ -7,8 +7,8 @@ from api.queries.selection.conditions import Conditions, add_time
 from api.queries.selection.time_range import TimeRange
 
 _SAMPLES = 10_000
-"""Of each service: ClickHouse reads 8,192 rows at a time anyway. A hundred would be of one or two series, which are one
-after the other, and hosts have different periods."""
+"""So many samples of each service are read: ClickHouse reads 8,192 rows at a time anyway. A hundred would come from
+one or two series, as a series' samples lie together, and hosts have different periods."""
 _SERVICES = 50
 """For each query."""
 

@@ -43,7 +43,7 @@ _KEYS = {"service": "toString(service)", "span_id": "lower(hex(span_id))", "host
 
 
 @dataclass(frozen=True)
-class Sums:
+class CpuSums:
     """The CPU of a service, host or span of a request, or of all of it, in nanoseconds."""
 
     key: str  # its name or ID
@@ -64,10 +64,10 @@ class TraceCpu:
 
     trace_id: str
     profile_type: str
-    services: list[Sums]  # all of them, heaviest first
-    spans: list[Sums]  # the heaviest, if they were asked for
+    services: list[CpuSums]  # all of them, heaviest first
+    spans: list[CpuSums]  # the heaviest, if they were asked for
     more_spans: int
-    hosts: list[Sums]  # the heaviest, if they were asked for
+    hosts: list[CpuSums]  # the heaviest, if they were asked for
     more_hosts: int
     reported: ReportedSpans
     period: float  # what the longest of its samples stands for, or 0 if that is not known
@@ -139,7 +139,7 @@ def read_trace_cpu(database: Database, trace_id: str, profile_type: str, broken_
 def breakdown(cpu: TraceCpu) -> dict[str, Any]:
     """The request by span, service and host, as the API gives it."""
 
-    def listed(name: str, rows: Sequence[Sums]) -> list[dict[str, Any]]:
+    def listed(name: str, rows: Sequence[CpuSums]) -> list[dict[str, Any]]:
         return [{name: row.key} | row.as_json(cpu.period, cpu.profile_type) for row in rows]
 
     return {
@@ -187,7 +187,7 @@ def trace_conditions(trace_id: str, profile_type: str) -> Conditions:
 
 def _read_sums(
     database: Database, trace_id: str, profile_type: str, columns: Sequence[str]
-) -> dict[str, tuple[list[Sums], int]]:
+) -> dict[str, tuple[list[CpuSums], int]]:
     """For each of the columns: the sums by it, heaviest first, and how many there are; of all services, and of the
     heaviest spans and hosts.
 
@@ -207,14 +207,14 @@ def _read_sums(
         ),
         samples.parameters,
     )
-    found: dict[str, tuple[list[Sums], int]] = {column: ([], 0) for column in columns}
+    found: dict[str, tuple[list[CpuSums], int]] = {column: ([], 0) for column in columns}
     numbers = (answer[name].to_pylist() for name in ("cpu", "thread_cpu", "first", "last", "keys"))
     names = (texts(answer[name]) for name in ("column", "key", "service"))
     for column, key, service, sampled, cpu, thread_cpu, first, last, count in zip(
         *names, sampled_rows(answer), *numbers, strict=True
     ):
         rows, _ = found[column]
-        rows.append(Sums(key, service, cpu, thread_cpu, sampled, first, last))
+        rows.append(CpuSums(key, service, cpu, thread_cpu, sampled, first, last))
         found[column] = rows, count
     return found
 
@@ -224,7 +224,7 @@ def _spans(cpu: TraceCpu) -> list[dict[str, Any]]:
     used = {span.key: span for span in cpu.spans}
     rows = []
     for span_id in dict.fromkeys([*used, *cpu.reported.spans]):
-        sums = used.get(span_id, Sums(span_id, "", 0, 0, Sampled(), 0, 0))
+        sums = used.get(span_id, CpuSums(span_id, "", 0, 0, Sampled(), 0, 0))
         row: dict[str, Any] = {
             "span_id": _known(span_id),
             "parent_span_id": "",

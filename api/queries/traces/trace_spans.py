@@ -18,7 +18,7 @@ FROM spans {where} GROUP BY span_id ORDER BY parent != '{no_parent}', start_unix
 
 
 @dataclass(frozen=True)
-class Span:
+class StoredSpan:
     parent_span_id: str
     name: str
     service: str
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True)
 class ReportedSpans:
-    spans: dict[str, Span]
+    spans: dict[str, StoredSpan]
     """By span ID. The root comes first, if it is stored."""
     more: int
     """How many are left out."""
@@ -57,5 +57,5 @@ def read_spans(database: Database, trace_id: str) -> ReportedSpans:
         *(answer[name].to_pylist() for name in ("start_unix_nano", "end_unix_nano")),
         texts(answer["said"]),
     )
-    spans = {span_id: Span(*row) for span_id, *row in zip(texts(answer["id"]), *columns, strict=True)}
+    spans = {span_id: StoredSpan(*row) for span_id, *row in zip(texts(answer["id"]), *columns, strict=True)}
     return ReportedSpans(spans, answer["spans"][0].as_py() - len(spans) if spans else 0)

@@ -13,7 +13,7 @@ class Program(Protocol):
     """Loaded programs and their maps, as file descriptors that stay valid until `close`."""
 
     fd: int
-    """Of the requested program."""
+    """The file descriptor of the requested program."""
 
     def programs(self) -> Collection[str]:
         """The names of all programs, including the requested one."""

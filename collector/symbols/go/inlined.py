@@ -12,9 +12,9 @@ from collector.elf.gopclntab import GoTable
 from collector.symbols.go.functions import GoFunctions
 
 MAX_CALLS = 1 << 20
-"""Of one function."""
+"""The most inlined calls of one function."""
 MAX_DEPTH = 100
-"""Of calls in calls; deeper ones are not believed."""
+"""The deepest calls in calls; deeper ones are not believed."""
 
 _CALL = np.dtype([("kind", "u1"), ("blank", "u1", 3), ("name", "<i4"), ("at", "<i4"), ("line", "<i4")])
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.elf.go_steps import Steps, StepTables
+from collector.elf.go_steps import GoSteps, StepTables
 from collector.elf.gopclntab import GoTable
 from collector.symbols.go.functions import GoFunctions
 from collector.symbols.go.inlined import find_calls, reach_functions, read_calls
 
 MAX_STEPS = 8_000_000
-"""Of all tables together; functions past it have no lines."""
+"""The most steps of all tables; functions past it have no lines."""
 
 _BLOCK_STEPS = 1 << 19
 _AT = 0xFFFFFFFF
@@ -30,7 +30,7 @@ class Places(NamedTuple):
 
 
 class GoRanges(NamedTuple):
-    """Of some functions: ranges sorted by function and address, each up to the next one or the function's end."""
+    """The ranges of some functions, sorted by function and address, each up to the next one or the function's end."""
 
     at: np.ndarray  # int64: of each range, from the function's begin
     code: Places  # of each range
@@ -66,7 +66,7 @@ class _Reader:
         self.lengths = np.array([self._tables.lengths(offsets) for offsets in self._offsets])
 
     def ranges(self, rows: np.ndarray, calls_before: int) -> GoRanges:
-        """Of some functions. `calls_before`: of the functions before."""
+        """Returns the ranges of some functions. `calls_before`: how many calls the functions before have."""
         sizes = self._functions.end[rows] - self._functions.start[rows]
         tables = [
             self._tables.steps(rows, offsets[rows], lengths[rows], sizes)
@@ -109,7 +109,7 @@ class _Reader:
         return shown
 
 
-def _values(steps: Steps, key: np.ndarray) -> np.ndarray:
+def _values(steps: GoSteps, key: np.ndarray) -> np.ndarray:
     """The value of each function and address; -1 where there is none."""
     if not len(steps.row):
         return np.full(len(key), -1)

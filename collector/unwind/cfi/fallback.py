@@ -15,7 +15,7 @@ from collector.unwind.cfi.steps import (
     CFA_SIGNAL,
     NOTHING,
     UNCOVERED,
-    Steps,
+    UnwindSteps,
     intervals,
     merged,
     overlay,
@@ -23,7 +23,7 @@ from collector.unwind.cfi.steps import (
 )
 
 MAX_SCAN_BYTES = 64 << 20
-"""Of all code of a file."""
+"""The most code of a file that is scanned."""
 MAX_LINKAGE_TABLES = 16
 """Linkers write three."""
 _SIGRETURNS = bytes.fromhex("48c7c00f0000000f05"), bytes.fromhex("b80f0000000f05")
@@ -36,7 +36,7 @@ _ENDBR = 0xF3, 0x0F, 0x1E, 0xFA
 _PUSH = 0x68
 
 
-def signal_returns(file: CodeFile) -> Steps:
+def signal_returns(file: CodeFile) -> UnwindSteps:
     """The code that signal handlers return to, found by its instructions, and the byte before it: return addresses are
     looked up one byte before."""
     ends: dict[int, int] = {}
@@ -57,7 +57,7 @@ def signal_returns(file: CodeFile) -> Steps:
     return intervals(first - 1, end, np.full(len(first), pack(CFA_SIGNAL), np.uint64))
 
 
-def entry(file: CodeFile) -> Steps:
+def entry(file: CodeFile) -> UnwindSteps:
     """The first instructions of a program, up to its first call: they have no caller."""
     start = file.header.entry
     code = file.at(start, _ENTRY_BYTES)
@@ -67,7 +67,7 @@ def entry(file: CodeFile) -> Steps:
     return intervals(np.array([start]), np.array([start + min(ends)]), np.array([pack(CFA_END)], np.uint64))
 
 
-def linkage_tables(file: CodeFile) -> Steps:
+def linkage_tables(file: CodeFile) -> UnwindSteps:
     """The .plt sections, entry by entry."""
     rules = NOTHING
     named = (part for part in file.by_name.items() if part[0].startswith((".plt", ".iplt")))
@@ -77,7 +77,7 @@ def linkage_tables(file: CodeFile) -> Steps:
     return rules
 
 
-def _linkage_table(vaddr: int, data: bytes) -> Steps:
+def _linkage_table(vaddr: int, data: bytes) -> UnwindSteps:
     """Entries of 16 bytes, or two of 8: [endbr64] jmp, with or without a push of the entry's number; the first entry of
     a table pushes one word more and jumps."""
     entries = np.frombuffer(data.ljust(-(-len(data) // 16) * 16, b"\xcc"), np.uint8).reshape(-1, 16)

@@ -18,10 +18,10 @@ from collector.elf.sections import Section, content
 from collector.unwind.cfi import go_stacks
 from collector.unwind.cfi.code_file import CodeFile
 from collector.unwind.cfi.go_stacks import GoCode
-from collector.unwind.cfi.steps import CFA_FRAME_POINTER, CFA_RSP, UNCOVERED, Steps, intervals, merged, pack
+from collector.unwind.cfi.steps import CFA_FRAME_POINTER, CFA_RSP, UNCOVERED, UnwindSteps, intervals, merged, pack
 
 MAX_STEPS = 8_000_000
-"""Of all functions together; functions past it have no rules."""
+"""The most steps of all functions; functions past it have no rules."""
 
 _MARKS = (".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo")
 _NAME, _STEPS = 4, 16  # offsets in a function's _func
@@ -46,14 +46,14 @@ def is_go(file: CodeFile) -> bool:
     return any(name in file.by_name for name in _MARKS)
 
 
-def frame_pointers(file: CodeFile) -> Steps:
+def frame_pointers(file: CodeFile) -> UnwindSteps:
     """The rule for all code that has no other: Go's functions keep frame pointers."""
     text = file.by_name.get(".text")
     start, end = (text.address, text.end) if text else (int(file.code[0, 0]), int(file.code[0, 1]))
     return intervals(np.array([start]), np.array([end]), np.array([pack(CFA_FRAME_POINTER)], np.uint64))
 
 
-def layers(file: CodeFile) -> list[Steps]:
+def layers(file: CodeFile) -> list[UnwindSteps]:
     """Returns the rules of Go's functions, the better source before the worse one; [] if there is no table of them, or
     one of Go before 1.18."""
     try:
@@ -65,7 +65,7 @@ def layers(file: CodeFile) -> list[Steps]:
         return []
 
 
-def _layers(file: CodeFile, section: Section, table: GoTable) -> list[Steps]:
+def _layers(file: CodeFile, section: Section, table: GoTable) -> list[UnwindSteps]:
     functions = _functions(table)
     text = _text_start(file, section, table, functions)
     if text is None:
@@ -123,7 +123,7 @@ def _name(table: GoTable, functions: _Functions, row: int) -> str:
     return gopclntab.text(table.data, table.names + int(functions.name[row]))
 
 
-def _by_rsp(table: GoTable, functions: _Functions, text: int) -> Steps:
+def _by_rsp(table: GoTable, functions: _Functions, text: int) -> UnwindSteps:
     """The rules of the table of stack bytes."""
     tables = StepTables(table.data[table.steps : max(table.steps, table.functions)])
     lengths = tables.lengths(functions.steps)

@@ -19,7 +19,7 @@ from collector.unwind.cfi.steps import (
     CFA_SYSTEMSTACK,
     CFA_UNKNOWN,
     LOST,
-    Steps,
+    UnwindSteps,
     intervals,
     pack,
     part,
@@ -81,7 +81,7 @@ Span = tuple[int, int, int]
 """(start, end, rule)"""
 
 
-def layers(functions: Sequence[GoCode], by_rsp: Steps, base: int) -> list[Steps]:
+def layers(functions: Sequence[GoCode], by_rsp: UnwindSteps, base: int) -> list[UnwindSteps]:
     """Returns rules for functions that no other calls and those that write to rsp, the better source before the worse
     one. `by_rsp`: rules for all of Go's code that change with rsp; `base`: where positions in the file count from."""
     writers = [function for function in functions if function.writes_rsp]
@@ -94,12 +94,12 @@ def rule(cfa_kind: int, cfa_offset: int, framed: bool) -> int:
     return pack(cfa_kind, cfa_offset) | (_FRAMED if framed else _BARE)
 
 
-def _steps(spans: Iterator[Span]) -> Steps:
+def _steps(spans: Iterator[Span]) -> UnwindSteps:
     start, end, rules = np.array(sorted(spans), np.uint64).reshape(-1, 3).T
     return intervals(start.astype(np.int64), end.astype(np.int64), rules)
 
 
-def _other(function: GoCode, by_rsp: Steps) -> Iterator[Span]:
+def _other(function: GoCode, by_rsp: UnwindSteps) -> Iterator[Span]:
     """While a function has a frame, rbp leads to it, whatever stack rsp is on. Without a frame, nothing is known once
     it has written to rsp."""
     if function.frame_at is None:

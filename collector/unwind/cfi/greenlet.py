@@ -13,7 +13,7 @@ import numpy as np
 from collector.elf.dynamic import Dynamic, entries
 from collector.elf.error import ElfError, reading
 from collector.unwind.cfi.code_file import CodeFile
-from collector.unwind.cfi.steps import CFA_END, CFA_UNKNOWN, NOTHING, Steps, intervals, pack
+from collector.unwind.cfi.steps import CFA_END, CFA_UNKNOWN, NOTHING, UnwindSteps, intervals, pack
 
 _BEGIN = b"_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object"
 _SWITCH = re.compile(  # add of one register to rsp and to rbp; a call at once (Intel's manual, volume 2)
@@ -24,7 +24,7 @@ _ADD_BYTES = 3
 _MAX_CODE_BYTES = 1 << 20
 
 
-def layer(file: CodeFile) -> Steps:
+def layer(file: CodeFile) -> UnwindSteps:
     """Returns the rules where a greenlet's stack begins and where it is switched; none for another file."""
     try:
         with reading():

@@ -3,7 +3,7 @@
 import numpy as np
 
 MAX_BYTES = 8
-"""Of a number: 56 bits. Longer ones are TOO_LONG."""
+"""The longest number: 56 bits. Longer ones are TOO_LONG."""
 TOO_LONG = -(1 << 62)
 PADDING = 32
 """Zero bytes that must follow the data, so that every number ends within them."""

@@ -31,9 +31,9 @@ from collector.unwind.cfi.steps import (
 
 _FOLLOWED = (*CALLEE_SAVED, RIP)
 _BY_RBP = 16
-"""Of a callee-saved register: what a rule says of it (LOST at most), + _BY_RBP where it counts from rbp."""
+"""What a rule says of a callee-saved register (LOST at most), + _BY_RBP where it counts from rbp."""
 _RETURN_ELSEWHERE, _RETURN_AT_CFA, _RETURN_UNDEFINED, _RETURN_IN = 0, 1, 2, 16
-"""Of the return address; _RETURN_IN + n: in the register with that number."""
+"""Where the return address is; _RETURN_IN + n: in the register with that number."""
 _PUSHES_BYTES = 32
 _SIGNAL_CFA = 160  # offset of the interrupted rsp in the frame of rt_sigreturn
 _KIND_OF_REGISTER = np.array([CFA_REGISTER + n for n in range(RIP)] + [CFA_NONE])

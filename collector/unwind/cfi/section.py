@@ -10,14 +10,14 @@ import numpy.typing as npt
 from collector.unwind.cfi import program as cfi_program
 from collector.unwind.cfi.program import Programs, State
 from collector.unwind.cfi.records import Cie, Fdes, FrameSection
-from collector.unwind.cfi.steps import UNCOVERED, Steps, merged, overlay
+from collector.unwind.cfi.steps import UNCOVERED, UnwindSteps, merged, overlay
 from icestream.columns import address_ranges, index_ranges
 
 SLICE_BYTES = 1 << 20
-"""Of programs that run at once: limits memory."""
+"""The size of the programs that run at once: limits memory."""
 
 
-def steps(section: FrameSection, fdes: Fdes, code: np.ndarray) -> Steps:
+def steps(section: FrameSection, fdes: Fdes, code: np.ndarray) -> UnwindSteps:
     """Returns the rules of all functions that begin in `code`: executable addresses, int64 (k, 2), ascending and apart.
 
     Where functions overlap, the one that begins later counts; of two that begin at the same address, the first in the
@@ -59,7 +59,7 @@ def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
     )  # fmt: skip
 
 
-def _rules(section: FrameSection, fdes: Fdes, length: np.ndarray) -> Steps:
+def _rules(section: FrameSection, fdes: Fdes, length: np.ndarray) -> UnwindSteps:
     """Returns the rules of functions with lengths that do not overlap."""
     initial, bad = _initial(fdes.cies)
     fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
@@ -78,7 +78,7 @@ def _rules(section: FrameSection, fdes: Fdes, length: np.ndarray) -> Steps:
         steps_of_part = merged(address[order], rule[order])
         addresses.append(steps_of_part.address)
         rules.append(steps_of_part.rule)
-    return Steps(_joined(addresses, np.int64), _joined(rules, np.uint64))
+    return UnwindSteps(_joined(addresses, np.int64), _joined(rules, np.uint64))
 
 
 def _joined(parts: list[np.ndarray], dtype: npt.DTypeLike) -> np.ndarray:

@@ -6,10 +6,10 @@ from collector.unwind.cfi import go as cfi_go
 from collector.unwind.cfi import section as cfi
 from collector.unwind.cfi.code_file import CodeFile
 from collector.unwind.cfi.records import FrameSection
-from collector.unwind.cfi.steps import NOTHING, Steps
+from collector.unwind.cfi.steps import NOTHING, UnwindSteps
 
 
-def layers(file: CodeFile) -> list[Steps]:
+def layers(file: CodeFile) -> list[UnwindSteps]:
     """Returns rules over the code of a file, the better source before the worse one; [] if it has no call frame
     information. Raises ElfError."""
     go = cfi_go.is_go(file)
@@ -25,7 +25,7 @@ def layers(file: CodeFile) -> list[Steps]:
     return [layer for layer in rules if len(layer.address)]
 
 
-def _eh_frame(file: CodeFile) -> Steps:
+def _eh_frame(file: CodeFile) -> UnwindSteps:
     section = eh_frame.by_name(file)
     if section is not None:
         return cfi.steps(section, records.read(section), file.code)
@@ -36,7 +36,7 @@ def _eh_frame(file: CodeFile) -> Steps:
     return cfi.steps(section, eh_frame.listed(section, table), file.code)
 
 
-def _debug_frame(file: CodeFile) -> Steps:
+def _debug_frame(file: CodeFile) -> UnwindSteps:
     data = file.section_bytes(".debug_frame")
     if data is None and (packed := file.section_bytes(".zdebug_frame")) is not None:
         data = compressed.unpack_gnu(".zdebug_frame", packed, file.max_section_bytes)

@@ -32,14 +32,14 @@ PUSHED, it lies there only if that is not below rsp: else it was not pushed yet,
 
 
 @dataclass(frozen=True)
-class Steps:
+class UnwindSteps:
     """The addresses ascend strictly; those before the first one are UNCOVERED."""
 
     address: np.ndarray  # int64 (n,)
     rule: np.ndarray  # uint64 (n,)
 
 
-NOTHING = Steps(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+NOTHING = UnwindSteps(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 def pack(cfa_kind: int, cfa_offset: int = 0) -> int:
@@ -47,7 +47,7 @@ def pack(cfa_kind: int, cfa_offset: int = 0) -> int:
     return cfa_kind | (cfa_offset & 0xFFFFFFFF) << 32
 
 
-def intervals(start: np.ndarray, end: np.ndarray, rule: np.ndarray) -> Steps:
+def intervals(start: np.ndarray, end: np.ndarray, rule: np.ndarray) -> UnwindSteps:
     """Returns the steps of intervals (int64) that ascend and do not overlap, with a rule (uint64) each; ignores empty
     intervals."""
     nonempty = start < end
@@ -59,17 +59,17 @@ def intervals(start: np.ndarray, end: np.ndarray, rule: np.ndarray) -> Steps:
     return merged(address[last], rules[last])
 
 
-def merged(address: np.ndarray, rule: np.ndarray) -> Steps:
+def merged(address: np.ndarray, rule: np.ndarray) -> UnwindSteps:
     """Returns steps without those that change nothing."""
     if not len(address):
         return NOTHING
     keep = np.empty(len(address), bool)
     keep[0] = rule[0] != np.uint64(UNCOVERED)
     np.not_equal(rule[1:], rule[:-1], out=keep[1:])
-    return Steps(address[keep], rule[keep])
+    return UnwindSteps(address[keep], rule[keep])
 
 
-def overlay(upper: Steps, lower: Steps) -> Steps:
+def overlay(upper: UnwindSteps, lower: UnwindSteps) -> UnwindSteps:
     """Returns `upper`, and `lower` where `upper` is UNCOVERED."""
     if not len(upper.address) or not len(lower.address):
         return upper if len(upper.address) else lower
@@ -80,13 +80,13 @@ def overlay(upper: Steps, lower: Steps) -> Steps:
     return merged(address, rule)
 
 
-def part(steps: Steps, start: int, end: int) -> Steps:
+def part(steps: UnwindSteps, start: int, end: int) -> UnwindSteps:
     """Returns the steps from `start` up to `end`; the first one is at `start`."""
     low, high = np.searchsorted(steps.address, [start, end], side="left")
     first = at(steps, np.array([start]))
     if low < high and steps.address[low] == start:
         low += 1
-    return Steps(np.append(start, steps.address[low:high]), np.append(first, steps.rule[low:high]))
+    return UnwindSteps(np.append(start, steps.address[low:high]), np.append(first, steps.rule[low:high]))
 
 
 def union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return result
 
 
-def at(steps: Steps, address: np.ndarray) -> np.ndarray:
+def at(steps: UnwindSteps, address: np.ndarray) -> np.ndarray:
     """Returns the rules (uint64) at addresses (int64)."""
     row = np.searchsorted(steps.address, address, side="right") - 1
     if not len(steps.address):

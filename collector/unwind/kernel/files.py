@@ -17,7 +17,7 @@ EAGER_ROWS = 1 << 20
 """The chunks of a file with more rows (40 MB of code) are loaded when a walk needs them."""
 
 FILE_SHARE = 0.5
-"""Of the rows and chunks in the kernel: what one file may take."""
+"""The share of the rows and chunks in the kernel that one file may take."""
 
 _AGAIN_S = 60.0  # until a chunk that had no room is tried again
 

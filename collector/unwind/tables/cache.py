@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = Path("/var/cache/icestream/unwind")
 MAX_BYTES = 512 << 20
-"""Of all tables on disk."""
+"""The most bytes of all tables on disk."""
 
 FAILURE_S = 600.0
 """How long a file for which no table could be built is not tried again."""

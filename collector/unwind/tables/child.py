@@ -7,7 +7,7 @@ zero byte, or the reason why there is no table.
 import sys
 
 from collector.elf.error import ElfError
-from collector.guest.confined_jobs import MAX_MESSAGE_BYTES, Limits, serve
+from collector.guest.confined_jobs import MAX_MESSAGE_BYTES, ChildLimits, serve
 from collector.unwind.tables import table as unwind_table
 
 MEMORY_BYTES = 1 << 30
@@ -22,7 +22,7 @@ NICE = 5  # a third of the CPU share of others: on a busy host as well a table t
 
 
 def main() -> int:
-    return serve(_answer, Limits(MEMORY_BYTES, MAX_TABLE_BYTES, JOB_CPU_SECONDS, IDLE_S, NICE), says_ready=True)
+    return serve(_answer, ChildLimits(MEMORY_BYTES, MAX_TABLE_BYTES, JOB_CPU_SECONDS, IDLE_S, NICE), says_ready=True)
 
 
 def _answer(job: bytes, descriptors: list[int]) -> bytes:

@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from collector.elf.error import ElfTooLarge
 from collector.unwind.cfi import code_file, go, sources
 from collector.unwind.cfi.code_file import CHUNK_BYTES, CodeFile
-from collector.unwind.cfi.steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
+from collector.unwind.cfi.steps import NONE, UNCOVERED, UnwindSteps, at, merged, overlay, part, union
 from collector.unwind.tables.stored_rows import StoredRows
 
 RULE = np.dtype([("cfa_kind", "u1"), ("saved", "u1", 3), ("cfa_offset", "<i4")])
@@ -24,7 +24,7 @@ SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
 MAX_RULES = 1 << 16
 _WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is built at once: limits memory
 FORMAT = 4
-"""Of tables on disk. It changes with the layout, and when the table of the same file becomes another."""
+"""The version of tables on disk. It changes with the layout, and when the table of the same file becomes another."""
 
 _MAGIC = b"icestrUT"
 _HEADER = struct.Struct("<Q8sIIqQQQ")  # checksum, magic, format, bytes of key, base, rules, chunks + 1, rows
@@ -110,7 +110,7 @@ def _build(file: CodeFile) -> UnwindTable:
     return from_layers(sources.layers(file), int(file.code[0, 0]), int(file.code[-1, 1]))
 
 
-def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
+def from_layers(layers: list[UnwindSteps], start: int, end: int) -> UnwindTable:
     """Returns the table of the addresses from `start` to `end`: at each the rule of the first layer that has one. Of
     more than MAX_RULES distinct rules, the others become NONE."""
     base = start & -CHUNK_BYTES
@@ -118,7 +118,7 @@ def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
     rows, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
     for first in range(base, end, _WINDOW_BYTES):
         after = min(first + _WINDOW_BYTES, end)
-        steps = Steps(np.array([first]), np.array([UNCOVERED], np.uint64))
+        steps = UnwindSteps(np.array([first]), np.array([UNCOVERED], np.uint64))
         for layer in layers:
             steps = overlay(steps, part(layer, first, after))
         address, rule = _chunked(steps, first, after)
@@ -129,7 +129,7 @@ def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
     return UnwindTable(base, chunk_start, np.concatenate(rows), np.array(list(numbers), "<u8").view(RULE))
 
 
-def _chunked(steps: Steps, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+def _chunked(steps: UnwindSteps, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns addresses and rules: at the start of each chunk that has a rule, and wherever the rule changes."""
     steps = merged(steps.address, np.where(steps.rule == np.uint64(UNCOVERED), np.uint64(NONE), steps.rule))
     address = union(np.arange(start, end, CHUNK_BYTES, dtype=np.int64), steps.address)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import JSONResponse, Response
 
-from gateway.http.app_state import AppState, app_state
+from gateway.http.app_state import GatewayState, app_state
 from icestream.http.metrics import CONTENT_TYPE, exposition
 
 router = APIRouter(tags=["operations"])
@@ -17,7 +17,7 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz", summary="Tell whether profiles can be taken (503 and the reason if not)")
-def readyz(state: Annotated[AppState, Depends(app_state)]) -> Response:
+def readyz(state: Annotated[GatewayState, Depends(app_state)]) -> Response:
     reason = state.publisher.ready()
     if reason is None:
         return JSONResponse({"status": "ready"})

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from gateway.errors import Refused
 from gateway.http import otlp_answers
-from gateway.http.app_state import AppState, app_state
+from gateway.http.app_state import GatewayState, app_state
 from gateway.http.body import read_body
 from gateway.otlp_intake import take_profiles
 from gateway.readers.otlp_revision import HEADER, check_revision
@@ -17,7 +17,7 @@ router = APIRouter(tags=["profiles"])
 
 
 @router.post("/v1development/profiles", summary="Take OTLP profiles")
-async def export_profiles(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
+async def export_profiles(request: Request, state: Annotated[GatewayState, Depends(app_state)]) -> Response:
     """Every parameter is a label. Profiles that cannot be taken are counted in `partial_success`; the others are
     taken."""
     try:

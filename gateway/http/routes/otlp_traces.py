@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from gateway.errors import Refused
 from gateway.http import otlp_answers
-from gateway.http.app_state import AppState, app_state
+from gateway.http.app_state import GatewayState, app_state
 from gateway.http.body import read_body
 from gateway.otlp_intake import take_spans
 
@@ -15,7 +15,7 @@ router = APIRouter(tags=["spans"])
 
 
 @router.post("/v1/traces", summary="Take OTLP spans")
-async def export_traces(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
+async def export_traces(request: Request, state: Annotated[GatewayState, Depends(app_state)]) -> Response:
     """Spans that cannot be taken are counted in `partial_success`; the others are taken."""
     try:
         is_json = otlp_answers.encoding(request) == "json"

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from gateway.errors import Refused
-from gateway.http.app_state import AppState, app_state
+from gateway.http.app_state import GatewayState, app_state
 from gateway.http.body import read_body
 from gateway.http.content_type import content_type
 from gateway.labels import to_labels
@@ -27,7 +27,7 @@ _TYPES = (
 
 
 @router.post("/api/v1/ingest/pprof", summary="Take a pprof profile, gzipped or not")
-async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
+async def ingest_pprof(request: Request, state: Annotated[GatewayState, Depends(app_state)]) -> dict[str, object]:
     """The parameter `name` is the name in the profile type; every other parameter is a label."""
     content_type(request, _TYPES)
     parameters = request.query_params.multi_items()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from gateway.http.app_state import AppState, app_state
+from gateway.http.app_state import GatewayState, app_state
 from gateway.http.body import read_body
 from gateway.http.multipart import split_parts
 from gateway.readers.ingested import Parts, read_ingested
@@ -21,7 +21,7 @@ _READ = ("profile", "sample_type_config", "prev_profile")
 
 
 @router.post("/ingest", summary="Take a profile as older SDKs of Pyroscope send it: pprof, folded, lines, speedscope")
-async def ingest(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
+async def ingest(request: Request, state: Annotated[GatewayState, Depends(app_state)]) -> dict[str, object]:
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
         profile = await in_reading_thread(_read, body, request, state, reading)
@@ -29,7 +29,7 @@ async def ingest(request: Request, state: Annotated[AppState, Depends(app_state)
     return {"samples": len(profile.window.pid), "dropped": dropped}
 
 
-def _read(body: bytes, request: Request, state: AppState, reading: Reading) -> SentProfile:
+def _read(body: bytes, request: Request, state: GatewayState, reading: Reading) -> SentProfile:
     content_type = request.headers.get("content-type", "")
     is_multipart = content_type.lower().startswith("multipart/form-data")
     files = split_parts(content_type, body) if is_multipart else {"profile": body}

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.errors import bad_profile
-from gateway.http.app_state import AppState, app_state
+from gateway.http.app_state import GatewayState, app_state
 from gateway.http.body import read_body
 from gateway.http.connect import SERVICE
 from gateway.http.content_type import content_type
@@ -27,7 +27,7 @@ _DROPPED = "X-Icestream-Dropped"
 
 
 @router.post(f"{SERVICE}Push", summary="Take profiles of Pyroscope's SDKs and Alloy")
-async def push(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
+async def push(request: Request, state: Annotated[GatewayState, Depends(app_state)]) -> Response:
     """Takes those profiles that can be taken. If others cannot, the answer is an error that says so."""
     kind = content_type(request, (_PROTO, _JSON))
     with state.intake.memory.request() as reading:
@@ -40,7 +40,7 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
 
 @router.post("/api/profiles/writeraw", include_in_schema=False)
 @router.post("/profiles/writeraw", summary="Take profiles as Parca does")
-async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
+async def write_raw(request: Request, state: Annotated[GatewayState, Depends(app_state)]) -> Response:
     content_type(request, (_JSON, ""))
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
@@ -49,7 +49,7 @@ async def write_raw(request: Request, state: Annotated[AppState, Depends(app_sta
     return JSONResponse({}, headers=headers)
 
 
-async def _take(state: AppState, reading: Reading, request: PushRequest, format_name: str) -> dict[str, str]:
+async def _take(state: GatewayState, reading: Reading, request: PushRequest, format_name: str) -> dict[str, str]:
     """Returns the headers of the answer, which tell what was dropped. Raises Refused."""
     settings = state.settings
     pushed = await in_reading_thread(read_push, request, settings.unpacked_bytes, settings.gateway_max_series, reading)

@@ -29,7 +29,8 @@ def server() -> Iterator[Server]:
 
 
 def _status(server: Server, host: str, path: str = "/docs") -> int:
-    """Of a request to the server's address that names this host, as a browser makes it after DNS rebinding."""
+    """The status of a request to the server's address that names this host, as a browser makes it after DNS
+    rebinding."""
     connection = http.client.HTTPConnection(server.address)
     connection.putrequest("GET", path, skip_host=True)
     connection.putheader("Host", host)

@@ -45,7 +45,7 @@ def description() -> dict[str, Any]:
 
 
 def paths(having: str = "responses") -> list[str]:
-    """Of the operations that have `parameters`, or of all."""
+    """The paths of the operations that have `parameters`, or of all."""
     return sorted(path for path, methods in description()["paths"].items() if having in methods["get"])
 
 

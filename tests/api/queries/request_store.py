@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from api.queries.operations import operations
 from api.queries.operations.operations import read_operations
-from api.queries.rollups import Plan
+from api.queries.rollups import ReadPlan
 from api.queries.selection.selection import Selection
 from api.queries.selection.selector import parse
 from icestream.clickhouse.client import Clients
@@ -126,7 +126,7 @@ class Requests(Store):
     def answer_of_rows(self, selection: Selection) -> list[dict[str, Any]]:
         plan, operations.make_plan = (
             operations.make_plan,
-            lambda database, time_range, *_, **named: Plan([], [time_range]),
+            lambda database, time_range, *_, **named: ReadPlan([], [time_range]),
         )
         try:
             return self.answer(selection)

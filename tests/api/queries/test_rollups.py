@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api.queries.rollups import Plan, make_plan
+from api.queries.rollups import ReadPlan, make_plan
 from api.queries.selection.selector import parse
 from api.queries.selection.time_range import TimeRange
 from api.queries.stacks.stack_values import read_selected_stacks
@@ -174,7 +174,7 @@ def test_a_few_recent_minutes_ask_for_no_rollups(store: Store, monkeypatch: pyte
     monkeypatch.setattr(store.database, "table", None)
     now = int(time.time()) // HOUR * HOUR + 60
     time_range = TimeRange((now - 900) * 10**9, now * 10**9)
-    assert make_plan(store.database, time_range, (DAYS, HOURS)) == Plan([], [time_range])
+    assert make_plan(store.database, time_range, (DAYS, HOURS)) == ReadPlan([], [time_range])
 
 
 def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        self.send_error(405)  # who follows a redirect comes with GET
+        self.send_error(405)  # a client that follows a redirect comes with GET
 
     def log_message(self, *args: object) -> None:
         pass

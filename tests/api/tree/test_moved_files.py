@@ -15,7 +15,7 @@ PATHS = st.sets(
 
 
 def pairs(before: str, now: str) -> dict[str, str]:
-    """Of paths with blanks between them: those that moved, and where to."""
+    """`before` and `now`: paths with blanks between them. Returns those that moved, and where to."""
     sides = set(before.split()), set(now.split())
     return {path: after for path, after in moved_files(*sides).items() if path in sides[0]}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.datagram import IntervalColumns, datagrams
 from icestream.tracing.threads import Context
 from tests.waiting import PATIENCE_S
 
@@ -56,11 +56,11 @@ def open_folder() -> Iterator[Path]:
 
 
 def datagram(rows: int) -> bytes:
-    """Of this process."""
+    """A datagram of this process."""
     end = time.monotonic_ns() - 1_000_000
     context = Context(bytes(range(1, 29)))
     ends = [end - 1000 * row for row in range(rows)]
-    columns = Columns(
+    columns = IntervalColumns(
         [context] * rows, [end - 1000 for end in ends], [0] * rows, ends, [500] * rows, [os.getpid()] * rows
     )
     (only,) = datagrams(b"victim", os.getpid(), columns, [], 0)

@@ -13,7 +13,7 @@ from collector.activity.thread_context import ThreadContexts
 from collector.bpf.off_cpu import Waits
 from collector.bpf.program import Image, TlsPlace, image_of
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process import read_process
@@ -70,7 +70,7 @@ def sampled(
         sampler.close()
 
 
-def contexts(drain: Samples) -> list[tuple[str, str]]:
+def contexts(drain: DrainedSamples) -> list[tuple[str, str]]:
     """The trace ID and span ID of each context."""
     return [
         (trace.tobytes().hex(), span.tobytes().hex())
@@ -78,7 +78,7 @@ def contexts(drain: Samples) -> list[tuple[str, str]]:
     ]
 
 
-def span_names(samples: Samples, chosen: np.ndarray) -> list[str]:
+def span_names(samples: DrainedSamples, chosen: np.ndarray) -> list[str]:
     """The name of the span of each of these samples; "" if there is none."""
     if samples.span_name is None:
         return [""] * len(samples.pid[chosen])
@@ -104,7 +104,7 @@ def go_on(process: subprocess.Popen[bytes]) -> None:
     process.stdin.write(b"\n")
 
 
-def samples_until_end(process: subprocess.Popen[bytes], loader: str) -> Samples:
+def samples_until_end(process: subprocess.Popen[bytes], loader: str) -> DrainedSamples:
     """Lets a process work that said that it is ready, until it says "end", and lets it end."""
     with sampled(3999, loader, process.pid) as sampler:
         go_on(process)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.activity import activity_batch as activity
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from icestream.columns.packed import column
 from icestream.messages.raw_encoder import HEADER_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
@@ -23,9 +23,9 @@ rows = st.lists(
 )
 
 
-def to_intervals(found: list[tuple[int, int, int, int, int]], spans: list[Span]) -> Intervals:
+def to_intervals(found: list[tuple[int, int, int, int, int]], spans: list[Span]) -> ActivityIntervals:
     columns = list(zip(*found, strict=True)) or [()] * 5
-    return Intervals(
+    return ActivityIntervals(
         start_monotonic_ns=np.array(columns[0], np.uint64),
         duration_ns=np.array(columns[1], np.uint64),
         thread_cpu_ns=np.array(columns[2], np.uint64),

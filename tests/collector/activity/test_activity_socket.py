@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from collector.activity import activity_socket
 from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from collector.processes.process_events import Executed, Exited, Forked
-from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.datagram import IntervalColumns, datagrams
 from icestream.tracing.threads import Context
 from tests.examples import examples
 from tests.waiting import wait_until
 
 CONTEXT = bytes(range(1, 25)) + b"\x01\x01\x00\x00"
-NOTHING = Columns([], [], [], [], [], [])
+NOTHING = IntervalColumns([], [], [], [], [], [])
 NOW = 10**13
 
 
@@ -44,7 +44,7 @@ def _datagram(
     rows = rows or []
     tid = os.getpid() if tid is None else tid
     contexts = {row[0]: Context(row[0]) for row in rows}
-    columns = Columns(
+    columns = IntervalColumns(
         [contexts[row[0]] for row in rows],
         [row[1] for row in rows],
         [0] * len(rows),
@@ -110,7 +110,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
     _is_empty(receiver.take())
 
 
-def _is_empty(taken: Intervals) -> None:
+def _is_empty(taken: ActivityIntervals) -> None:
     assert len(taken.start_monotonic_ns) == len(taken.context) == len(taken.spans) == taken.dropped == 0
     assert taken.trace_ids == b""
 

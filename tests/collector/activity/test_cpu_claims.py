@@ -17,7 +17,7 @@ from collector.activity.activity_datagram import decode
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.cpu_claims import Bounded, CpuClaims
 from collector.activity.thread_ids import HostThreads
-from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.datagram import IntervalColumns, datagrams
 from icestream.tracing.threads import Context
 from tests.collector.activity.flooding import ATTACKER, OTHER, open_folder, send
 from tests.waiting import PATIENCE_S, wait_until
@@ -125,9 +125,9 @@ def test_what_was_not_believed_is_counted(claimed: Callable[[str], Claimed], rec
 
 
 def _bounded(claims: CpuClaims, *rows: tuple[int, int, int, int], pid: int = os.getpid(), uid: int = 0) -> Bounded:
-    """Of rows: thread, start, end, CPU time."""
+    """`rows`: thread, start, end, CPU time."""
     tids, starts, ends, cpus = (list(column) for column in zip(*rows, strict=True))
-    columns = Columns([CONTEXT] * len(rows), starts, [0] * len(rows), ends, cpus, tids)
+    columns = IntervalColumns([CONTEXT] * len(rows), starts, [0] * len(rows), ends, cpus, tids)
     (made,) = datagrams(b"shop", pid, columns, [], 0)
     threads = HostThreads(np.array(tids, np.uint32), np.zeros(len(rows), bool), 5)
     return claims.bound(pid, uid, threads, decode(made.content, max(ends) + 1))
@@ -141,7 +141,7 @@ def _rows(bounded: Bounded) -> list[tuple[int, int, int, int]]:
 
 
 def test_of_nested_intervals_each_has_the_time_that_is_its_own() -> None:
-    """Of a library that says a span when it has ended, with all that was within it."""
+    """As a library sends them that reports a span when it has ended, with all that was within it."""
     inner, later, outer = (1, 120, 150, 30), (1, 160, 170, 10), (1, 100, 200, 100)
     expected = [inner, later, (1, 170, 200, 30)]
     assert _rows(_bounded(CpuClaims(), inner, later, outer)) == expected

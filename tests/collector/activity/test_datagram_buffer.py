@@ -1,4 +1,4 @@
-"""Who loses activity when there is no room for all."""
+"""Which processes lose activity when there is no room for all."""
 
 from collections import Counter
 
@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from collector.activity.activity_datagram import ActivityDatagram, decode
 from collector.activity.datagram_buffer import DatagramBuffer, ReceivedDatagram
-from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.datagram import IntervalColumns, datagrams
 
 ROOM = 100_000
 
 
 def _datagram() -> ActivityDatagram:
-    (only,) = datagrams(b"shop", 1, Columns([], [], [], [], [], []), [], 0)
+    (only,) = datagrams(b"shop", 1, IntervalColumns([], [], [], [], [], []), [], 0)
     return decode(only.content, 10**13)
 
 

@@ -12,7 +12,7 @@ import pytest
 from collector.activity.thread_context import ThreadContexts
 from collector.bpf.sampler import Sampler
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.watch import Watcher
 from tests.waiting import wait_until
 
@@ -26,7 +26,7 @@ def test_the_requests_of_a_program_that_ddtrace_traces_have_their_samples_from_t
     sampler.start()
     contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
     contexts.start()
-    watcher = Watcher(Mappings(files, [contexts]))
+    watcher = Watcher(ProcessMappings(files, [contexts]))
     watcher.start()
     try:
         process = subprocess.Popen(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collector.activity import context_finder, thread_context
 from collector.activity.go_labels import read_go
 from collector.bpf.program import ContextKind
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_ranges import MappedRange
@@ -224,7 +224,7 @@ def assert_read(program: Path, loader: str) -> None:
         assert names.count(NAMES.get(name, "")) >= 0.99 * len(names)
 
 
-def leaf_functions(program: Path, drain: Samples, pid: int) -> np.ndarray:
+def leaf_functions(program: Path, drain: DrainedSamples, pid: int) -> np.ndarray:
     """The name of the function that each sample interrupted; "" if it is none of SPINS, or the kernel was running."""
     first = np.cumsum(drain.stack_depth) - drain.stack_depth
     leaf = drain.frames[np.minimum(first, len(drain.frames) - 1)][drain.stack]

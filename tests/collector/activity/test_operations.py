@@ -15,7 +15,7 @@ from collector.activity.activity_socket import ActivityReceiver
 from icestream import tracing
 from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.messages.activity import STATUSES, ActivityColumns, decode_activity
-from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.datagram import IntervalColumns, datagrams
 from icestream.tracing.threads import ENTRY, ERROR, Context, SpanEnd
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
@@ -41,7 +41,7 @@ def datagram(contexts: list[Context], spans: list[SpanEnd], now: int = NOW, serv
     count = len(contexts)
     starts = [now + 1000 * i for i in range(count)]
     ends = [start + 1000 for start in starts]
-    columns = Columns(contexts, starts, [0] * count, ends, [900] * count, [os.getpid()] * count)
+    columns = IntervalColumns(contexts, starts, [0] * count, ends, [900] * count, [os.getpid()] * count)
     (only,) = datagrams(service, os.getpid(), columns, spans, 0)
     return only.content
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.activity.activity_socket import ActivityReceiver
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from collector.activity.quotas import PROCESS_SHARE, Quotas, user_share
 from tests.collector.activity.flooding import ATTACKER, OTHER, datagram, flooding, open_folder, send
 from tests.waiting import wait_until
@@ -53,7 +53,7 @@ def test_a_flood_neither_takes_others_activity_nor_the_collectors_cpu(
     assert cpu_seconds / took < 2 * (2 * user_share(os.cpu_count() or 1) + PROCESS_SHARE)
 
 
-def _taken(receiver: ActivityReceiver) -> Intervals:
+def _taken(receiver: ActivityReceiver) -> ActivityIntervals:
     """Takes everything that was sent: the socket is a queue, so what is sent last is received last."""
     malformed = receiver.counts.malformed
     assert send(receiver.path, b"no datagram")

@@ -22,9 +22,9 @@ from collector.activity.tls_symbol import read_file
 from collector.bpf.program import TlsPlace
 from collector.bpf.sampler import SamplerError
 from collector.checks.publishers import thread_contexts
-from collector.checks.row import Mark
+from collector.checks.row import CheckMark
 from collector.elf.reader import bytes_reader
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.watch import Watcher
 from tests.collector.activity.publishing import Told, counted, go_on, line, sampled, start
 from tests.waiting import wait_until
@@ -180,7 +180,7 @@ def switching(
 @pytest.mark.ebpf
 @pytest.mark.alone  # it is about time
 def test_a_library_loaded_late_is_read_within_200_ms_of_the_moment_it_is_loaded(told: Told, tmp_path: Path) -> None:
-    watcher = Watcher(Mappings(told.files, [told.contexts]))
+    watcher = Watcher(ProcessMappings(told.files, [told.contexts]))
     watcher.start()
     took = []
     try:
@@ -228,7 +228,7 @@ def test_processes_whose_contexts_cannot_be_read_are_counted_and_named_once_and_
     assert f"process {processes[0].pid} (python" in warnings[0] or f"process {processes[1].pid} (python" in warnings[0]
     assert str(published) in warnings[0]
     row = thread_contexts()
-    assert row.mark is Mark.LIMITED
+    assert row.mark is CheckMark.LIMITED
     assert all(f"{process.pid} (python" in row.says for process in processes)
     for process in processes:
         go_on(process)

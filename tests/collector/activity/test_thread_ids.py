@@ -176,7 +176,7 @@ def test_pauses_that_are_over_are_forgotten() -> None:
 
 
 def test_threads_of_all_processes_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one process with very many threads, and of very many processes with a few."""
+    """One process with very many threads, and very many processes with a few."""
     monkeypatch.setattr(os.path, "exists", lambda path: True)  # every thread that a process names
     limit, none = 500_000, 2**22 + 1  # the kernel gives no such process ID
     monkeypatch.setattr(thread_ids, "_MOST_BYTES", limit)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.batches.locations import locate
-from collector.bpf.samples import ENDS, Samples
+from collector.bpf.samples import ENDS, DrainedSamples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import UNKNOWN, FileCache, MappedFile
 from collector.processes.mapped_history import nowhere
-from collector.processes.mappings import Located, Mappings
-from collector.processes.perfmap import Name
+from collector.processes.mappings import Located, ProcessMappings
+from collector.processes.perfmap import JitName
 from icestream.columns.packed import column
 from icestream.messages import raw_encoder
 from icestream.v1.common_pb2 import BatchId, Mapping
@@ -24,7 +24,7 @@ JIT = MappedFile(Mapping.NAMED, "", "[jit]")
 BASE = 0x7F00_0000_0000
 
 
-class Processes(Mappings):
+class Processes(ProcessMappings):
     """Process p has LIBRARY at BASE + p * 2^32, and compiled code that it named below address 100."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Processes(Mappings):
         name = np.where(addresses < 100, addresses, np.uint64(0)).astype(np.int64)
         file = np.where(in_library, 1, np.where(addresses < 100, 2, 0))
         address = np.where(in_library, addresses - base, np.uint64(0))
-        names = [Name(f"compiled {i} of {pid % 2}", "") for i in range(100)]
+        names = [JitName(f"compiled {i} of {pid % 2}", "") for i in range(100)]
         return Located(file, address, np.where(addresses < 100, name, -1), [UNKNOWN, LIBRARY, JIT], names)
 
 
@@ -82,13 +82,13 @@ windows = st.lists(stacks, min_size=1, max_size=12).flatmap(
 )
 
 
-def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> Samples:
+def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> DrainedSamples:
     frames = []
     for pid, kernel, user, _ in known:
         frames += [(1 << 63) + f for f in kernel]
         frames += [f if f <= NOWHERE else BASE + (pid << 32) + (f & 0xFFFFFFFF) for f in user]
     row = [o[0] for o in observed]
-    return Samples(
+    return DrainedSamples(
         time_monotonic_ns=np.array([o[1] for o in observed], np.uint64),
         pid=np.array([known[r][0] for r in row], np.uint32),
         tid=np.array([o[2] for o in observed], np.uint32),

@@ -59,7 +59,8 @@ def samples(batch: RawBatch, pid: int) -> Iterator[tuple[str, str, str]]:
 def seen(
     broker: KafkaSettings, reader: Consumer, folder: Path, *command: str | Path, pid: int = 0
 ) -> Counter[tuple[str, str, str]]:
-    """Of a program that the collector sees from its start on, or of the processes with this ID that it starts."""
+    """The samples of a program that the collector sees from its start on, or of the processes with this ID that it
+    starts."""
     with collecting(broker, folder, "--interval", str(WINDOW_S), "--frequency", "499", "--cpu-budget", "0"):
         with subprocess.Popen(command, env={**os.environ, "OTEL_SERVICE_NAME": "first"}) as process:
             time.sleep(RUN_S)
@@ -72,7 +73,7 @@ def seen(
 
 
 def share(found: Counter[tuple[str, str, str]], field: int) -> float:
-    """Of the first of the two, in all samples; nearly all are of one of the two."""
+    """The share of the first of the two in all samples; nearly all belong to one of the two."""
     by = Counter[str]()
     for fields, count in found.items():
         by[fields[field]] += count

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collector.activity.intervals import Intervals
+from collector.activity.intervals import ActivityIntervals
 from collector.batches.windows import DrainedWindow, Windows
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.generated_code import GeneratedCode
 from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.python.processes import PythonProcesses
 from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.labels.relabel_config import parse_rules
@@ -27,17 +27,17 @@ from icestream.v1.activity_pb2 import Span
 from icestream.v1.raw_pb2 import RawBatch
 
 EMPTY = np.empty(0, np.uint64)
-NO_ACTIVITY = Intervals(*([EMPTY] * 7))
+NO_ACTIVITY = ActivityIntervals(*([EMPTY] * 7))
 
 
 PID = os.getpid()
 
 
 def make_windows(*rules: dict[str, Any], most_operations: int = 1000) -> Windows:
-    """Of a host of which no process is known."""
+    """The windows of a host without known processes."""
     files = FileCache()
     python = PythonProcesses(files.open, lambda *layout: pytest.fail("no process"))
-    host: Any = SimpleNamespace(mappings=Mappings(files), python=python, generated=GeneratedCode())
+    host: Any = SimpleNamespace(mappings=ProcessMappings(files), python=python, generated=GeneratedCode())
     labels = ThreadLabels("host-1", LabelConfig(rules=parse_rules(list(rules), "here")))
     names = OperationNames(most_operations)
     return Windows("host-1", host, labels, names, configured_period_ns=10_000_000)
@@ -51,7 +51,7 @@ def windows() -> Windows:
 def idle(end_monotonic_ns: int, lost: int = 0) -> DrainedWindow:
     """5 s in which nothing ran."""
     return DrainedWindow(
-        Samples(*([EMPTY] * 13), lost=lost), end_monotonic_ns - 5 * 10**9, end_monotonic_ns, period_ns=20_000_000
+        DrainedSamples(*([EMPTY] * 13), lost=lost), end_monotonic_ns - 5 * 10**9, end_monotonic_ns, period_ns=20_000_000
     )
 
 
@@ -74,7 +74,7 @@ def sampled(tids: Sequence[int], spans: Sequence[str] = ()) -> DrainedWindow:
     """A sample of each of these threads of this process, now; their spans have these names."""
     now, n = time.monotonic_ns(), len(tids)
     one = np.zeros(1, np.uint32)
-    samples = Samples(
+    samples = DrainedSamples(
         time_monotonic_ns=np.full(n, now, np.uint64),
         pid=np.full(n, PID, np.uint32),
         tid=np.array(tids, np.uint32),
@@ -88,12 +88,12 @@ def sampled(tids: Sequence[int], spans: Sequence[str] = ()) -> DrainedWindow:
     return DrainedWindow(samples, now - 10**9, now, period_ns=20_000_000)
 
 
-def active(tids: Sequence[int], operations: Sequence[str] = ()) -> Intervals:
+def active(tids: Sequence[int], operations: Sequence[str] = ()) -> ActivityIntervals:
     """An interval of each of these threads of this process, which calls itself shop: each in a context of its own, with
     these operations. A span is named by each operation."""
     n, now = len(tids), time.monotonic_ns()
     strings = ["", "shop", *operations]
-    return Intervals(
+    return ActivityIntervals(
         start_monotonic_ns=np.full(n, now - 10**6, np.uint64),
         duration_ns=np.full(n, 10**6, np.uint64),
         thread_cpu_ns=np.arange(1, n + 1).astype(np.uint64),
@@ -116,7 +116,7 @@ def active(tids: Sequence[int], operations: Sequence[str] = ()) -> Intervals:
 
 
 def decoded(
-    windows: Windows, drained: DrainedWindow, intervals: Intervals
+    windows: Windows, drained: DrainedWindow, intervals: ActivityIntervals
 ) -> tuple[list[ActivityColumns], list[RawBatch]]:
     messages = windows.messages(drained, intervals, {PID: "shop"})
     return (
@@ -171,7 +171,7 @@ def test_activity_of_dropped_threads_is_not_sent() -> None:
     assert (services(activity), activity.thread_cpu_ns.tolist()) == (["shop"], [2])
     assert activity.spans.service.texts() == ["shop", "shop"]  # a thread of its process is sent
     dropped = active([PID], ["GET /a"])
-    dropped = Intervals(**vars(dropped) | {"dropped": 3})
+    dropped = ActivityIntervals(**vars(dropped) | {"dropped": 3})
     (activity,), _ = decoded(make_windows(drop), sampled([PID]), dropped)
     assert (len(activity.context), activity.spans.name.texts()) == (0, [])
 

@@ -20,7 +20,7 @@ from collector.bpf.join_stacks import CodeRange, join
 from collector.bpf.off_cpu import Waits
 from collector.bpf.program import TlsPlace
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.delivery.window_buffer import MemoryBuffer
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
@@ -140,7 +140,7 @@ def watching(waits: Waits, loader: str = "libbpf") -> Iterator[Watch]:
         sampler.close()
 
 
-def by_stack(samples: Samples, chosen: np.ndarray, functions: dict[int, str]) -> Stacks:
+def by_stack(samples: DrainedSamples, chosen: np.ndarray, functions: dict[int, str]) -> Stacks:
     found: Stacks = Counter()
     ends = np.cumsum(samples.stack_depth)
     starts = ends - samples.stack_depth + samples.stack_kernel_depth

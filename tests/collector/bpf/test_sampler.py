@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from collector.bpf.sampler import Sampler, SamplerError, check
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.unwind.tables.cache import TableCache
@@ -47,7 +47,7 @@ class Run:
     pid: int
     clocks: dict[int, int]  # thread -> nanoseconds of its CPU clock
     names: dict[int, str]  # address -> function of the program
-    drains: list[Samples] = field(default_factory=list)
+    drains: list[DrainedSamples] = field(default_factory=list)
 
     def stacks(self) -> Counter[tuple[str, ...]]:
         """Functions of the program, leaf first -> samples of its threads."""

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from collector import metrics
 from collector.delivery import publisher as publisher_module
 from collector.delivery.message_log import Message
-from collector.delivery.publisher import Publisher
-from collector.delivery.spool import Entry, Spool
+from collector.delivery.publisher import SpoolPublisher
+from collector.delivery.spool import Spool, SpooledWindow
 from collector.settings import CollectorSettings
 from icestream.commands.topics import create
 from icestream.kafka.clients import client_config, consumer, producer
@@ -39,7 +39,7 @@ def collector_settings(broker: KafkaSettings, folder: Path, **more: object) -> C
     return CollectorSettings(kafka=broker.kafka, spool=folder / "spool", **more)  # type: ignore[arg-type]
 
 
-def started(publisher: Publisher) -> Publisher:
+def started(publisher: SpoolPublisher) -> SpoolPublisher:
     publisher.start()
     return publisher
 
@@ -81,7 +81,7 @@ def read(reading: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[i
 def test_windows_arrive_in_order_and_leave_the_spool(broker: KafkaSettings, reader: Consumer, tmp_path: Path) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     for number in range(20):
         publisher.append(window(number))
     assert read(reader, 20) == list(range(20))
@@ -99,7 +99,7 @@ def test_what_a_dead_collector_left_is_sent_by_the_next_one(
         spool.append(window(number))
     spool.close()
     spool = Spool(settings.spool, 1 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     publisher.append(window(5))
     assert read(reader, 6) == list(range(6))
     publisher.close()
@@ -111,12 +111,12 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
     port = broker.address
     settings = collector_settings(KafkaSettings(kafka="127.0.0.1:1"), tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     for number in range(10):
         publisher.append(window(number))
     wait_until(lambda: publisher.ready() is not None)
     assert publisher.close(timeout_s=0.1) == 10
-    publisher = started(Publisher(replace(settings, kafka=port), spool))
+    publisher = started(SpoolPublisher(replace(settings, kafka=port), spool))
     reading = consumer(broker.settings(), STREAMS_GROUP)
     reading.subscribe([RAW])
     assert read(reading, 10) == list(range(10))
@@ -129,7 +129,7 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
 def test_while_the_broker_is_away_a_small_spool_keeps_the_newest_windows(tmp_path: Path) -> None:
     settings = collector_settings(KafkaSettings(kafka="127.0.0.1:1"), tmp_path, spool_limit_mb=1)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     for number in range(60):
         publisher.append([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(100_000))])
         time.sleep(0.01)  # it takes what it may into flight
@@ -147,7 +147,7 @@ def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
 ) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 64 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     publisher.append(window(0))
     publisher.append(window(1, size=2_000_000))
     publisher.append(window(2))
@@ -188,7 +188,7 @@ def test_windows_that_are_in_one_request_with_one_that_is_refused_arrive(
         size = 200_000 if number == 7 else 30_000
         spool.append([Message(RAW, b"host", number.to_bytes(4, "big") + os.urandom(size))])
     dropped = metrics.DROPPED._value.get()
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     reading.assign([TopicPartition(RAW, at.partition, end) for at, end in zip(partitions, ends, strict=True)])
     found = read(reading, 19)
     assert publisher.close(PATIENCE_S) == 0
@@ -203,7 +203,7 @@ def test_with_the_in_process_broker_unread_windows_wait_in_the_spool(
 ) -> None:
     settings = collector_settings(in_process_broker, tmp_path, kafka_in_process=True, activity_readers=STREAMS_GROUP)
     spool = Spool(settings.spool, 64 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     for number in range(30):
         publisher.append([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(500_000))])
     wait_until(lambda: len(spool) < 30)
@@ -222,7 +222,7 @@ def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
 ) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     for number in range(20):
         publisher.append(window(number))
         if number == 10:
@@ -245,7 +245,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     create(kafka.settings(), partitions=1, replication=1)
     settings = collector_settings(kafka.settings(), tmp_path)
     spool = Spool(settings.spool, limit)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     sampled = 0
 
     def publish(number: int) -> None:
@@ -305,7 +305,7 @@ def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(
     files[0].write_bytes(b"garbage")
     files[2].write_bytes(files[2].read_bytes()[:-100])
     before = metrics.DROPPED._value.get()
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     assert read(reader, 2) == [1, 3]  # of the third the activity alone is whole
     assert metrics.DROPPED._value.get() - before == 1
     assert publisher.close(PATIENCE_S) == 0
@@ -321,13 +321,13 @@ def test_a_window_that_cannot_be_read_for_a_while_is_not_lost(
     spool = filled(settings, 3)
     read_entry, failures = spool.read, iter([OSError(errno.EMFILE, "Too many open files")] * 5)
 
-    def read_later(entry: Entry) -> list[Message]:
+    def read_later(entry: SpooledWindow) -> list[Message]:
         for error in failures:
             raise error
         return read_entry(entry)
 
     monkeypatch.setattr(spool, "read", read_later)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     assert read(reader, 3) == [0, 1, 2]
     assert next(failures, None) is None
     assert publisher.close(PATIENCE_S) == 0
@@ -345,7 +345,7 @@ def test_a_window_that_is_never_read_holds_up_the_others_for_a_time_only(
     first = next(settings.spool.glob("*.messages"), Path())
     first.unlink()
     first.symlink_to(first.name)  # ELOOP
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     assert len(read(reader, 2)) == 2
     assert publisher.close(PATIENCE_S) == 0
     spool.close()
@@ -353,7 +353,7 @@ def test_a_window_that_is_never_read_holds_up_the_others_for_a_time_only(
 
 def test_a_collector_that_makes_no_windows_is_not_ready(tmp_path: Path) -> None:
     settings = CollectorSettings(kafka="127.0.0.1:1", spool=tmp_path / "spool")
-    publisher = started(Publisher(settings, Spool(settings.spool, 1 << 20)))
+    publisher = started(SpoolPublisher(settings, Spool(settings.spool, 1 << 20)))
     publisher._error = None
     publisher._appended -= 100 * settings.interval
     assert "no window was made for" in str(publisher.ready())
@@ -367,7 +367,7 @@ def test_a_directory_that_goes_away_is_said_once_and_windows_arrive_from_memory(
 ) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = started(Publisher(settings, spool))
+    publisher = started(SpoolPublisher(settings, spool))
     shutil.rmtree(settings.spool)
     for number in range(5):
         publisher.append(window(number))

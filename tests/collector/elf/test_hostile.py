@@ -22,14 +22,14 @@ from collector.unwind.cfi import code_file, fallback
 
 MB = 1 << 20
 MOST_MB = 8
-"""Of memory: parts of one MB, and what becomes of them."""
+"""The most memory: parts of one MB, and what becomes of them."""
 LOAD, DYNAMIC, NOTE, TLS = 1, 2, 4, 7
 PROGRAM_DATA, SYMTAB, STRTAB, NOTES, DYNSYM = 1, 2, 3, 7, 11
 OBJECT, TLS_OBJECT = 1, 6
 
 
 def header(segments: int = 0, sections: int = 0, sections_at: int = 0, names: int = 0) -> bytes:
-    """Of a file whose program headers follow it."""
+    """The header of a file whose program headers follow it."""
     counts = 64, 56, segments, 64, sections, names
     return b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, sections_at, 0, *counts)
 

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.guest import budget
-from collector.guest.budget import MAX_SHED, MIN_FREQUENCY_HZ, Cost, Effort, Limits, at_its_lowest, decide, lowest_hz
+from collector.guest.budget import (
+    MAX_SHED,
+    MIN_FREQUENCY_HZ,
+    BudgetLimits,
+    Cost,
+    Effort,
+    at_its_lowest,
+    decide,
+    lowest_hz,
+)
 from collector.guest.pace import limits
 from collector.settings import CollectorSettings
 
@@ -30,15 +39,15 @@ class Host:
         return Cost(self.of_a_hertz * effort.frequency_hz, self.other[effort.shed])
 
 
-def running(host: Host, bounds: Limits, effort: Effort | None = None) -> Iterator[Effort]:
+def running(host: Host, bounds: BudgetLimits, effort: Effort | None = None) -> Iterator[Effort]:
     """The effort after each measurement."""
     effort = effort or Effort(bounds.wanted_hz)
     while True:
         yield (effort := decide(bounds, effort, host.cost(effort)))
 
 
-def bounds_of(wanted_hz: int, percent: float) -> Limits:
-    return Limits(wanted_hz, percent, lowest_hz(wanted_hz))
+def bounds_of(wanted_hz: int, percent: float) -> BudgetLimits:
+    return BudgetLimits(wanted_hz, percent, lowest_hz(wanted_hz))
 
 
 hosts = st.builds(

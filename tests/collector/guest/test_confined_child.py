@@ -16,7 +16,7 @@ SERVING = """
 import sys
 from collector.guest import confined_jobs
 {}
-limits = confined_jobs.Limits(1 << 30, 1 << 20, 60, 600.0)
+limits = confined_jobs.ChildLimits(1 << 30, 1 << 20, 60, 600.0)
 sys.exit(confined_jobs.serve(lambda job, descriptors: job.upper(), limits, says_ready=True))
 """
 

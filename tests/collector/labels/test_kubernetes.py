@@ -140,7 +140,7 @@ def known(pods: Pods, uid: str, container: str = "") -> Any:
 
 
 def test_a_pod_is_known_soon_after_a_process_of_it_shows_up(plain: Server) -> None:
-    pods = Pods(PodSource(f"{plain.url}/pods"), pause=60)  # who is asked for again meanwhile is so later
+    pods = Pods(PodSource(f"{plain.url}/pods"), pause=60)  # a pod that is asked for again meanwhile is read later
     assert pods.of(UID, SHOP) is None, "nothing waits"
     found = known(pods, UID, SHOP)
     assert (found.name, found.namespace, found.node, found.app) == ("shop-7d4f9c6b8d-x2x5k", "prod", "node-1", "shop")
@@ -152,7 +152,7 @@ def test_a_pod_is_known_soon_after_a_process_of_it_shows_up(plain: Server) -> No
         INIT: ("migrate", "docker"),
     }
     assert [pods.of(UID, c) for c in (SHOP, MESH, INIT, "")] == [found] * 4
-    assert not pods._wanted.is_set(), "who is known is not asked for"
+    assert not pods._wanted.is_set(), "a known pod is not asked for"
     pods.close()
 
 

@@ -219,7 +219,7 @@ def test_a_pod_that_becomes_known_gives_the_threads_other_labels(monkeypatch: py
         actual = labels(known, process)
         asked = pods.pause
         known.declare({})
-        assert pods.pause == asked, "who is known is not asked for"
+        assert pods.pause == asked, "a known pod is not asked for"
     expected = {"pod": "shop-x2x", "namespace": "prod", "container": "main", "node": "node-1", "team": "blue"}
     assert actual | expected | {"service": "main", "container_runtime": "containerd"} == actual
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from collector import metrics
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
 from collector.labels.thread_series import label
@@ -18,16 +18,16 @@ GONE = 2**22
 NAMES = {1: "main", 2: "GC", 3: "main"}
 
 
-def samples(*threads: int, value: bool = False, spans: Sequence[str] = ()) -> Samples:
+def samples(*threads: int, value: bool = False, spans: Sequence[str] = ()) -> DrainedSamples:
     """A sample of each thread, each with its own number as time, stack and context; their spans have these names."""
     n = len(threads)
     filled = {
         field.name: np.zeros(0, np.uint64)
-        for field in dataclasses.fields(Samples)
+        for field in dataclasses.fields(DrainedSamples)
         if field.name.startswith(("stack_", "python_", "frames"))
     }
     rows = np.arange(n)
-    return Samples(
+    return DrainedSamples(
         time_monotonic_ns=rows.astype(np.uint64),
         pid=np.full(n, GONE, np.uint32),
         tid=np.array(threads, np.uint32),

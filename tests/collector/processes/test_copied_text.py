@@ -9,7 +9,7 @@ import pytest
 
 from collector.elf import identity
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.process_events import parse
 from tests.collector.processes import kernel_records as kernel
 from tests.collector.processes.test_mappings import address_of, located
@@ -88,7 +88,7 @@ def test_copied_code_is_that_of_the_file_while_the_rest_of_the_file_is_mapped(
     folder: Path, what: str, named: bool, followed: bool
 ) -> None:
     files = FileCache()
-    known = Mappings(files)
+    known = ProcessMappings(files)
     library = folder / "libhot.so"
     vaddr = address_of(library, "hot")
     with started(folder, what) as process:
@@ -119,7 +119,7 @@ def test_a_process_that_maps_over_its_code_again_and_again_is_not_read_each_time
 ) -> None:
     read = []
     files = FileCache()
-    known = Mappings(files)
+    known = ProcessMappings(files)
     with started(folder, "other") as process:
         [_, start, size] = numbers(process)
         known.notice(process.pid)

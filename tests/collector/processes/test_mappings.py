@@ -18,8 +18,8 @@ import pytest
 from collector.elf import identity
 from collector.processes import known_process, mappings, process_table
 from collector.processes.mapped_files import JIT, FileCache, MappedFile, MapsEntry, open_entry
-from collector.processes.mappings import Mappings
-from collector.processes.perfmap import Name
+from collector.processes.mappings import ProcessMappings
+from collector.processes.perfmap import JitName
 from icestream.v1.common_pb2 import Mapping
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -27,20 +27,20 @@ WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getch
 
 
 @pytest.fixture
-def mine() -> Mappings:
-    known = Mappings(FileCache())
+def mine() -> ProcessMappings:
+    known = ProcessMappings(FileCache())
     known.notice(os.getpid())
     return known
 
 
-def reading_perf_maps() -> Mappings:
+def reading_perf_maps() -> ProcessMappings:
     """One whose child has time to start on a busy machine."""
-    known = Mappings(FileCache())
+    known = ProcessMappings(FileCache())
     known._perf_maps._reader.child.timeout_s = PATIENCE_S
     return known
 
 
-def located(known: Mappings, pid: int, *addresses: int) -> list[tuple[MappedFile, int]]:
+def located(known: ProcessMappings, pid: int, *addresses: int) -> list[tuple[MappedFile, int]]:
     found = known.locate(pid, np.array(addresses, np.uint64))
     return [
         (found.files[row], address) for row, address in zip(found.file.tolist(), found.address.tolist(), strict=True)
@@ -75,7 +75,7 @@ def address_of(path: Path, symbol: str) -> int:
     return next(int(line.split()[0], 16) for line in lines if line.endswith(f" T {symbol}"))
 
 
-def test_a_function_of_a_library_is_at_the_address_that_its_file_gives(mine: Mappings) -> None:
+def test_a_function_of_a_library_is_at_the_address_that_its_file_gives(mine: ProcessMappings) -> None:
     libc = ctypes.CDLL("libc.so.6")
     address = ctypes.cast(libc.malloc, ctypes.c_void_p).value or 0
     [(file, vaddr)] = located(mine, os.getpid(), address)
@@ -86,7 +86,7 @@ def test_a_function_of_a_library_is_at_the_address_that_its_file_gives(mine: Map
 
 
 def test_an_executable_at_a_fixed_address_keeps_its_addresses(
-    mine: Mappings, program: Path, running: subprocess.Popen[bytes]
+    mine: ProcessMappings, program: Path, running: subprocess.Popen[bytes]
 ) -> None:
     mine.notice(running.pid)
     main = address_of(program, "main")
@@ -96,7 +96,7 @@ def test_an_executable_at_a_fixed_address_keeps_its_addresses(
 
 
 def test_a_deleted_file_is_still_known_by_its_content(
-    mine: Mappings, program: Path, running: subprocess.Popen[bytes]
+    mine: ProcessMappings, program: Path, running: subprocess.Popen[bytes]
 ) -> None:
     main = address_of(program, "main")
     program.unlink()
@@ -106,7 +106,7 @@ def test_a_deleted_file_is_still_known_by_its_content(
     assert file.file == str(program)
 
 
-def test_a_file_that_was_compiled_again_in_its_place_is_another_one(mine: Mappings, tmp_path: Path) -> None:
+def test_a_file_that_was_compiled_again_in_its_place_is_another_one(mine: ProcessMappings, tmp_path: Path) -> None:
     ids = []
     for text in ("one", "two"):
         path = tmp_path / "program"
@@ -121,7 +121,7 @@ def test_a_file_that_was_compiled_again_in_its_place_is_another_one(mine: Mappin
     assert ids[0] != ids[1]
 
 
-def test_after_exec_the_new_program_counts(mine: Mappings, program: Path) -> None:
+def test_after_exec_the_new_program_counts(mine: ProcessMappings, program: Path) -> None:
     script = f"import os, sys; print('ready', flush=True); sys.stdin.readline(); os.execv('{program}', ['program'])"
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -138,10 +138,10 @@ def test_after_exec_the_new_program_counts(mine: Mappings, program: Path) -> Non
 
 
 def test_a_library_that_is_loaded_later_is_found(
-    mine: Mappings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mine: ProcessMappings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(known_process, "REFRESH_FIRST_S", 0.0)
-    known = Mappings(FileCache())
+    known = ProcessMappings(FileCache())
     known.notice(os.getpid())
     path = tmp_path / "later.so"
     subprocess.run(
@@ -151,17 +151,17 @@ def test_a_library_that_is_loaded_later_is_found(
     assert located(known, os.getpid(), address)[0][0].file == str(path)
 
 
-def test_addresses_outside_of_any_code_are_unknown_and_all_the_same(mine: Mappings) -> None:
+def test_addresses_outside_of_any_code_are_unknown_and_all_the_same(mine: ProcessMappings) -> None:
     unknown = (MappedFile(Mapping.UNKNOWN, "", ""), 0)
     assert located(mine, os.getpid(), 5, 2**64 - 1, id(object())) == [unknown] * 3
 
 
 def test_a_process_that_nobody_noticed_is_unknown() -> None:
-    assert located(Mappings(FileCache()), 1, 5) == [(MappedFile(Mapping.UNKNOWN, "", ""), 0)]
+    assert located(ProcessMappings(FileCache()), 1, 5) == [(MappedFile(Mapping.UNKNOWN, "", ""), 0)]
 
 
 def test_a_process_that_ended_keeps_its_mappings_for_its_last_samples(
-    mine: Mappings, program: Path, running: subprocess.Popen[bytes]
+    mine: ProcessMappings, program: Path, running: subprocess.Popen[bytes]
 ) -> None:
     mine.notice(running.pid)
     running.kill()
@@ -171,7 +171,7 @@ def test_a_process_that_ended_keeps_its_mappings_for_its_last_samples(
 
 
 def test_processes_are_known_until_they_ended_and_nobody_asks(
-    mine: Mappings, running: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    mine: ProcessMappings, running: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine.notice(running.pid)
     assert mine.expire() == []
@@ -186,7 +186,7 @@ def test_processes_are_known_until_they_ended_and_nobody_asks(
 def test_too_many_mappings_cost_the_user_with_most_the_processes_used_least(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    known = Mappings(FileCache())
+    known = ProcessMappings(FileCache())
     with ExitStack() as running:
 
         def start(user: int) -> int:
@@ -205,7 +205,7 @@ def test_too_many_mappings_cost_the_user_with_most_the_processes_used_least(monk
     assert set(forgotten) <= set(attackers[1:])
 
 
-def test_the_vdso_is_a_file_with_a_build_id(mine: Mappings) -> None:
+def test_the_vdso_is_a_file_with_a_build_id(mine: ProcessMappings) -> None:
     line = next(line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[vdso]"))
     start = int(line.split("-")[0], 16)
     [(file, vaddr)] = located(mine, os.getpid(), start + 0x900)
@@ -223,7 +223,7 @@ def test_a_path_that_holds_another_file_now_is_not_taken_for_the_old_one(tmp_pat
         open_entry(entry._replace(inode=entry.inode + 1))
 
 
-def test_locating_takes_no_time_per_address(mine: Mappings) -> None:
+def test_locating_takes_no_time_per_address(mine: ProcessMappings) -> None:
     address = ctypes.cast(ctypes.CDLL("libc.so.6").malloc, ctypes.c_void_p).value or 0
     addresses = np.full(200_000, address, np.uint64)
     started = time.thread_time()
@@ -259,7 +259,7 @@ def test_code_compiled_at_run_time_has_the_name_of_the_perf_map(compiled_code: i
 
 
 def test_a_file_in_another_mount_namespace_is_known_by_its_content(
-    mine: Mappings, program: Path, tmp_path: Path
+    mine: ProcessMappings, program: Path, tmp_path: Path
 ) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -280,7 +280,7 @@ def test_a_file_in_another_mount_namespace_is_known_by_its_content(
 
 
 def test_processes_that_die_while_they_are_read_do_no_harm() -> None:
-    known = Mappings(FileCache())
+    known = ProcessMappings(FileCache())
     stop = time.monotonic() + 1
     while time.monotonic() < stop:
         process = subprocess.Popen(["/bin/true"])
@@ -311,4 +311,4 @@ def test_javascript_compiled_at_run_time_has_function_file_and_line(tmp_path: Pa
         process.wait()
         perf_map.unlink(missing_ok=True)
         known.close()
-    assert found.names[int(found.name[0])] == Name("total", str(tmp_path / "app.js"), 1)
+    assert found.names[int(found.name[0])] == JitName("total", str(tmp_path / "app.js"), 1)

@@ -12,7 +12,7 @@ from collector.elf import identity
 from collector.processes import mappings, process_table
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import MappedRange, Mappings
+from collector.processes.mappings import MappedRange, ProcessMappings
 from collector.processes.process import Process, read_process
 from collector.processes.process_events import parse
 from tests.collector.processes import kernel_records as kernel
@@ -53,7 +53,7 @@ class Heard(ProcessListener):
     def __init__(self) -> None:
         self.notified: list[tuple[Process, list[MappedRange]]] = []
         self.ends: list[int] = []
-        self.mappings = Mappings(FileCache(), [self])
+        self.mappings = ProcessMappings(FileCache(), [self])
 
     def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
         self.notified.append((process, ranges))

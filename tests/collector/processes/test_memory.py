@@ -19,9 +19,9 @@ from collector.labels.environment import read_environment
 from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes import memory, patience
-from collector.processes.mapped_files import FileCache, Identity, MappedFile, MapsEntry
+from collector.processes.mapped_files import FileCache, FileIdentity, MappedFile, MapsEntry
 from collector.processes.mapped_ranges import MappedRange
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.patience import MOST_HANGS
 from collector.processes.process import Process, effective_user_of, namespace_owner_of, read_process
 from collector.python.code import PythonCode
@@ -89,7 +89,7 @@ def process_of(pid: int) -> Process:
 
 LOOKS: dict[str, Callable[[Hanging], object]] = {
     "labels": lambda it: ThreadLabels("h", LabelConfig(with_command_line=True)).notice(process_of(it.pid)),
-    "mappings": lambda it: Mappings(FileCache()).notice(it.pid),
+    "mappings": lambda it: ProcessMappings(FileCache()).notice(it.pid),
     "files": lambda it: FileCache().identify(entry(it.pid, it.program)),
     "symbols": lambda it: list(open_by_build_id("gnu:00", None, [entry(it.pid, it.program)], "")),
     "names of Python": lambda it: PythonCode().read(it.pid, layout(0x030B07F0, 0, b""), [it.page]),
@@ -115,8 +115,8 @@ def test_nobody_waits_for_a_page_that_never_comes(look: str) -> None:
 def test_a_process_that_keeps_its_lock_hides_no_files_of_others_nor_of_its_own(locked: Hanging) -> None:
     files = FileCache()
     assert isinstance(soon(lambda: files.identify(entry(locked.pid, locked.program))), TimeoutError)
-    assert isinstance(soon(lambda: files.identify(entry(ME, locked.program))), Identity)
-    assert isinstance(soon(lambda: files.identify(entry(locked.pid, locked.program))), Identity)
+    assert isinstance(soon(lambda: files.identify(entry(ME, locked.program))), FileIdentity)
+    assert isinstance(soon(lambda: files.identify(entry(locked.pid, locked.program))), FileIdentity)
 
 
 def test_files_of_such_a_process_are_given_up_as_soon_as_its_memory_is(locked: Hanging) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collector.processes import perfmap, perfmap_lines
 from collector.processes.jit_name import parse_name
-from collector.processes.perfmap import Name, PerfMap, PerfMaps
+from collector.processes.perfmap import JitName, PerfMap, PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
 from collector.processes.process import start_ticks
 from tests.cpu_limit import cpu_limit
@@ -41,7 +41,7 @@ def map_file(tmp_path: Path) -> Path:
     return process / "root" / "tmp" / "perf-7.map"
 
 
-def names(of: PerfMap, *addresses: int) -> list[Name | None]:
+def names(of: PerfMap, *addresses: int) -> list[JitName | None]:
     of.refresh()
     rows, distinct_names = of.lookup(np.array(addresses, np.uint64))
     return [distinct_names[row] if row >= 0 else None for row in rows.tolist()]
@@ -52,7 +52,7 @@ def test_the_map_is_found_by_the_process_id_of_its_own_namespace(
 ) -> None:
     map_file.write_text("1000 20 first\n0x2000 0x10 second one\n")
     actual = names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x101F, 0x1020, 0x2008, 0xFFF, 2**64 - 1)
-    assert actual == [Name("first", ""), Name("first", ""), None, Name("second one", ""), None, None]
+    assert actual == [JitName("first", ""), JitName("first", ""), None, JitName("second one", ""), None, None]
 
 
 def test_what_is_appended_is_read_also_when_a_line_comes_in_pieces(
@@ -64,17 +64,17 @@ def test_what_is_appended_is_read_also_when_a_line_comes_in_pieces(
     assert names(of, 0x1000) == [None]
     with open(map_file, "a") as file:
         file.write("rst\n2000 10 second\n")
-    assert names(of, 0x1000, 0x2000) == [Name("first", ""), Name("second", "")]
+    assert names(of, 0x1000, 0x2000) == [JitName("first", ""), JitName("second", "")]
 
 
 def test_the_last_of_equal_areas_is_right(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     map_file.write_text("1000 20 old\n1000 30 new\n")
-    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1025) == [Name("new", "")]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1025) == [JitName("new", "")]
 
 
 def test_functions_of_python_have_their_file(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     map_file.write_text("1000 b py::Shop.price:/srv/shop.py\n")
-    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [Name("Shop.price", "/srv/shop.py")]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [JitName("Shop.price", "/srv/shop.py")]
 
 
 def test_garbage_is_left_out(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_garbage_is_left_out(reader: PerfMapReader, map_file: Path, tmp_path: Pa
         b"\xff\xfe\n1000\nzz 10 x\n1000 10 \n\n-1 5 y\n99999999999999999 1 z\n2000 10 \xffgood\n" + b"a" * 5000
     )
     of = PerfMap(PID, reader, str(tmp_path))
-    assert names(of, 0x1000, 0x2000) == [None, Name("\ufffdgood", "")]
+    assert names(of, 0x1000, 0x2000) == [None, JitName("\ufffdgood", "")]
 
 
 def test_a_line_without_a_name_is_read_once(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_line_without_a_name_is_read_once(reader: PerfMapReader, map_file: Pat
     reader.child.stop()
     assert names(of, 0x1000) == [None]
     assert reader.child.process is None
-    assert names(of, 0x1000, 0x2000) == [None, Name("good", "")]
+    assert names(of, 0x1000, 0x2000) == [None, JitName("good", "")]
 
 
 def test_blanks_without_end_take_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +105,11 @@ def test_blanks_without_end_take_linear_time(tmp_path: Path, monkeypatch: pytest
 def test_a_map_that_was_replaced_starts_from_nothing(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     of = PerfMap(PID, reader, str(tmp_path))
     map_file.write_text("1000 20 first\n")
-    assert names(of, 0x1000) == [Name("first", "")]
+    assert names(of, 0x1000) == [JitName("first", "")]
     other = map_file.with_name("other")
     other.write_text("1000 20 other\n")
     os.replace(other, map_file)
-    assert names(of, 0x1000) == [Name("other", "")]
+    assert names(of, 0x1000) == [JitName("other", "")]
 
 
 def test_links_and_pipes_are_not_followed(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_file_of_root_is_no_map_of_another_user(reader: PerfMapReader, map_fil
     (tmp_path / str(PID) / "status").write_text("Uid:\t0\t0\t0\t1234\nNSpid:\t4321\t7\n")
     assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [None]
     os.chown(map_file, 1234, 1234)
-    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [Name("secret", "")]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [JitName("secret", "")]
 
 
 def test_a_file_of_the_kernel_which_has_no_size_is_not_read(
@@ -144,7 +144,11 @@ def test_a_map_is_read_up_to_a_bound(
 ) -> None:
     monkeypatch.setattr(perfmap, "MAX_BYTES", 20)
     map_file.write_text("1000 10 a\n2000 10 b\n3000 10 c\n")
-    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x2000, 0x3000) == [Name("a", ""), Name("b", ""), None]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x2000, 0x3000) == [
+        JitName("a", ""),
+        JitName("b", ""),
+        None,
+    ]
 
 
 def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(
@@ -152,18 +156,18 @@ def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(
 ) -> None:
     of = PerfMap(PID, reader, str(tmp_path))
     map_file.write_text("1000 100 one\n1100 100 two\n")
-    assert names(of, 0x1000, 0x1180) == [Name("one", ""), Name("two", "")]
+    assert names(of, 0x1000, 0x1180) == [JitName("one", ""), JitName("two", "")]
     with open(map_file, "a") as file:
         file.write("1080 100 new\n10c0 10 newest\n")
     actual = names(of, 0x1000, 0x1080, 0x10C0, 0x10D0, 0x1180)
-    assert actual == [Name(name, "") for name in ("one", "new", "newest", "new", "two")]
+    assert actual == [JitName(name, "") for name in ("one", "new", "newest", "new", "two")]
 
 
 def test_functions_of_javascript_have_their_file_and_line(
     reader: PerfMapReader, map_file: Path, tmp_path: Path
 ) -> None:
     map_file.write_text("1000 b LazyCompile:*handle /srv/app.js:10:5\n")
-    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [Name("handle", "/srv/app.js", 10)]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [JitName("handle", "/srv/app.js", 10)]
 
 
 def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
@@ -179,8 +183,8 @@ def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(reader: PerfMapReader, 
     assert 40 < steps < 100
     assert len(of) == 5001
     assert names(of, 0x7E00_0000_0000, 0x7F00_0000_0040 + 3) == [
-        Name("the last one", ""),
-        Name("function_number_1", "/srv/" + "module/" * 90 + "file.js", 1),
+        JitName("the last one", ""),
+        JitName("function_number_1", "/srv/" + "module/" * 90 + "file.js", 1),
     ]
 
 
@@ -195,7 +199,7 @@ def test_of_too_many_areas_the_latest_are_kept(
             file.writelines(f"{0x1000 + 16 * (10 * i + k):x} 10 area {10 * i + k}\n" for k in range(10))
         of.refresh()
     assert len(of) <= 110
-    assert names(of, 0x1000, 0x1000 + 16 * 399) == [None, Name("area 399", "")]
+    assert names(of, 0x1000, 0x1000 + 16 * 399) == [None, JitName("area 399", "")]
 
 
 def test_maps_of_many_processes_are_bounded_together(
@@ -238,9 +242,9 @@ def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(
     map_file.write_text("9000 10 one\n2000 10 two\n4000 10 three\n")  # it was not read again
     rows, distinct_names = of.lookup(np.array([0x1000, 0x2000, 0x3000], np.uint64))
     assert rows.tolist() == [-1, 0, -1]
-    assert distinct_names == [Name("two", "")]
+    assert distinct_names == [JitName("two", "")]
     map_file.write_text("1000 10 other\n")
-    assert names(of, 0x1000, 0x2000) == [Name("other", ""), None]
+    assert names(of, 0x1000, 0x2000) == [JitName("other", ""), None]
 
 
 @pytest.mark.parametrize("again", ["9000 10 one\n2000 10 two\n", "1000 10 one\n2000 10 tWo\n", "2" * 9000 + "\n"])
@@ -249,13 +253,13 @@ def test_a_map_that_was_written_anew_in_place_is_read_anew(
 ) -> None:
     map_file.write_text("1000 10 one\n2000 10 two\n")
     of = PerfMap(PID, reader, str(tmp_path))
-    assert names(of, 0x1000, 0x2000) == [Name("one", ""), Name("two", "")]
+    assert names(of, 0x1000, 0x2000) == [JitName("one", ""), JitName("two", "")]
     with open(map_file, "r+") as file:  # never shorter than it was
         file.write(again + "3000 10 three\n")
     os.utime(map_file, ns=(0, time.time_ns() + 10**9))
     anew = names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x2000, 0x3000, 0x9000)
     assert names(of, 0x1000, 0x2000, 0x3000, 0x9000) == anew
-    assert anew[2] == Name("three", "")
+    assert anew[2] == JitName("three", "")
 
 
 def test_a_large_map_that_was_written_anew_with_the_same_beginning_is_read_anew(
@@ -264,11 +268,11 @@ def test_a_large_map_that_was_written_anew_with_the_same_beginning_is_read_anew(
     lines = [f"{0x10000 + 16 * i:x} 10 function {i}\n" for i in range(5000)]
     map_file.write_text("".join(lines))
     of = PerfMap(PID, reader, str(tmp_path))
-    assert names(of, 0x10000, 0x10000 + 16 * 2000) == [Name("function 0", ""), Name("function 2000", "")]
+    assert names(of, 0x10000, 0x10000 + 16 * 2000) == [JitName("function 0", ""), JitName("function 2000", "")]
     lines.insert(1000, "90000 10 new\n")
     map_file.write_text("".join(lines))
     os.utime(map_file, ns=(0, time.time_ns() + 10**9))
-    assert names(of, 0x90000, 0x10000 + 16 * 2000) == [Name("new", ""), Name("function 2000", "")]
+    assert names(of, 0x90000, 0x10000 + 16 * 2000) == [JitName("new", ""), JitName("function 2000", "")]
 
 
 def began(process: Path, monotonic_ns: int) -> None:
@@ -289,17 +293,17 @@ def test_what_an_earlier_process_left_names_nothing(
     assert names(of, 0x1000) == [None]
     with open(map_file, "a") as file:
         file.write("1008 10 ours\n")
-    assert names(of, 0x1000, 0x1008, 0x2000) == [None, Name("ours", ""), None]
+    assert names(of, 0x1000, 0x1008, 0x2000) == [None, JitName("ours", ""), None]
     with open(map_file, "r+") as file:
         file.write("3000 10 written anew and longer than what was there before\n" * 2)
     os.utime(map_file, ns=(0, now + 10**9))
-    assert names(of, 0x3000, 0x2000) == [Name("written anew and longer than what was there before", ""), None]
+    assert names(of, 0x3000, 0x2000) == [JitName("written anew and longer than what was there before", ""), None]
 
 
 def test_what_was_written_since_the_process_began_counts(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     began(tmp_path / str(PID), time.monotonic_ns())
     map_file.write_text("1000 10 ours\n")
-    assert names(PerfMap(PID, reader, str(tmp_path), time.monotonic_ns()), 0x1000) == [Name("ours", "")]
+    assert names(PerfMap(PID, reader, str(tmp_path), time.monotonic_ns()), 0x1000) == [JitName("ours", "")]
 
 
 def test_names_remain_when_the_process_and_its_map_are_gone(
@@ -312,7 +316,7 @@ def test_names_remain_when_the_process_and_its_map_are_gone(
         file.write("o\n")
     map_file.unlink()
     (tmp_path / str(PID) / "status").unlink()
-    assert names(of, 0x1000, 0x2000) == [Name("one", ""), Name("two", "")]
+    assert names(of, 0x1000, 0x2000) == [JitName("one", ""), JitName("two", "")]
 
 
 line = st.one_of(

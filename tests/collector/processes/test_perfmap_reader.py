@@ -16,13 +16,20 @@ from hypothesis import strategies as st
 
 from collector import metrics
 from collector.processes import patience, perfmap_reader
-from collector.processes.jit_name import Name
+from collector.processes.jit_name import JitName
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.patience import Patience
 from collector.processes.perfmap import PerfMaps
 from collector.processes.perfmap_lines import MAX_LINE
-from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, MAX_NAMES, AnswerError, Part, Wanted, encode_names
+from collector.processes.perfmap_messages import (
+    MAX_ANSWER_BYTES,
+    MAX_NAMES,
+    LinesJob,
+    NamesJob,
+    PerfMapAnswerError,
+    encode_names,
+)
 from collector.processes.perfmap_reader import MAX_FAILURES, Owner, PerfMapError, PerfMapReader
 from tests.collector.activity.flooding import ATTACKER, OTHER
 from tests.collector.slow_disk import slow_file
@@ -39,11 +46,11 @@ sys.stdin.readline()
 """
 LYING = """
 import os, sys
-from collector.guest.confined_jobs import Limits, serve
+from collector.guest.confined_jobs import ChildLimits, serve
 from collector.processes.perfmap_child import SIZE
 def answer(job, descriptors):
     return SIZE.pack(os.pwrite(descriptors[1], {}, 0) + {})
-sys.exit(serve(answer, Limits(1 << 30, 1 << 30, 60, 60.0), says_ready=True))
+sys.exit(serve(answer, ChildLimits(1 << 30, 1 << 30, 60, 60.0), says_ready=True))
 """
 
 
@@ -83,7 +90,7 @@ def process_with(root: Path, pid: int) -> Path:
     return folder / f"perf-{pid}.map"
 
 
-def named(maps: PerfMaps, pid: int, address: int) -> Name | None:
+def named(maps: PerfMaps, pid: int, address: int) -> JitName | None:
     maps.of(pid).refresh()
     rows, names = maps.of(pid).lookup(np.array([address], np.uint64))
     return names[rows[0]] if rows[0] >= 0 else None
@@ -96,7 +103,7 @@ def running(reader: PerfMapReader) -> int:
 
 @pytest.mark.ebpf
 def test_while_one_user_hangs_the_child_the_code_of_another_keeps_its_names() -> None:
-    known = Mappings(FileCache())
+    known = ProcessMappings(FileCache())
     reader = known._perf_maps._reader
     reader.child.timeout_s = PATIENCE_S
 
@@ -124,7 +131,7 @@ def test_while_one_user_hangs_the_child_the_code_of_another_keeps_its_names() ->
 
 @pytest.mark.ebpf
 def test_hostile_perf_maps_of_one_user_do_not_reach_another(tmp_path: Path) -> None:
-    known = Mappings(FileCache())
+    known = ProcessMappings(FileCache())
     known._perf_maps._reader.child.timeout_s = PATIENCE_S
     with compiling(ATTACKER) as (attacker, its_code, hostile), compiling(OTHER) as (victim, code, perf_map):
         overlapping = "".join(f"{its_code + i % 4096:x} {1 + i % 4096:x} {i}\n" for i in range(30_000))
@@ -143,7 +150,7 @@ def test_hostile_perf_maps_of_one_user_do_not_reach_another(tmp_path: Path) -> N
 
 def test_the_child_has_no_capability_and_is_under_seccomp(reader: PerfMapReader, tmp_path: Path) -> None:
     process_with(tmp_path, 1).write_text("1000 10 one\n")
-    assert named(PerfMaps(reader, str(tmp_path)), 1, 0x1000) == Name("one", "")
+    assert named(PerfMaps(reader, str(tmp_path)), 1, 0x1000) == JitName("one", "")
     lines = Path(f"/proc/{running(reader)}/status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines)
     assert {int(status[each], 16) for each in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
@@ -157,7 +164,7 @@ def test_a_child_that_waits_for_a_disk_is_left_to_it_and_another_one_reads_on(
     maps = PerfMaps(reader, str(tmp_path))
     process_with(tmp_path, 2).write_text("1000 10 two\n")
     with slow_file(process_with(tmp_path, 1), b"1000 10 one\n") as disk:
-        assert named(maps, 2, 0x1000) == Name("two", "")
+        assert named(maps, 2, 0x1000) == JitName("two", "")
         first = running(reader)
         disk.slow()
         reader.child.timeout_s = 0.5
@@ -165,7 +172,7 @@ def test_a_child_that_waits_for_a_disk_is_left_to_it_and_another_one_reads_on(
         reader.child.timeout_s = PATIENCE_S
         with (tmp_path / "2" / "root" / "tmp" / "perf-2.map").open("a") as file:
             file.write("2000 10 later\n")
-        assert named(maps, 2, 0x2000) == Name("later", "")
+        assert named(maps, 2, 0x2000) == JitName("later", "")
         assert running(reader) != first
 
 
@@ -178,13 +185,13 @@ def test_a_perf_map_that_cannot_be_closed_holds_up_nobody(
     maps = PerfMaps(reader, str(tmp_path), waiting)
     process_with(tmp_path, 2).write_text("1000 10 two\n")
     with slow_file(process_with(tmp_path, 1), b"1000 10 one\n2000 10 other\n", flushed=True) as disk:
-        assert named(maps, 1, 0x1000) == Name("one", "")
+        assert named(maps, 1, 0x1000) == JitName("one", "")
         disk.stuck()
         reader.child.timeout_s = 0.5
         assert named(maps, 1, 0x2000) is None  # the child waits, too, and is left to it
         reader.child.timeout_s = waiting._give_up_s = PATIENCE_S
         maps.forget(1)
-        assert named(maps, 2, 0x1000) == Name("two", "")
+        assert named(maps, 2, 0x1000) == JitName("two", "")
     wait_until(lambda: not waiting._hanging)
     waiting.close()
 
@@ -202,7 +209,7 @@ def test_a_child_that_lies_is_ended_and_the_next_one_reads_the_other_files(
     reader.child.command = ["-c", LYING.format(data, more)]
     assert named(maps, 1, 0x1000) is None
     reader.child.command = command
-    assert named(maps, 2, 0x1000) == Name("true", "")
+    assert named(maps, 2, 0x1000) == JitName("true", "")
     assert named(maps, 1, 0x1000) is None
 
 
@@ -210,7 +217,7 @@ def test_a_child_that_lies_is_ended_and_the_next_one_reads_the_other_files(
 def test_an_owner_of_several_files_that_failed_is_left_out_for_a_while_and_nobody_else(
     reader: PerfMapReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    command, part = reader.child.command, Part(0, 100, 10)
+    command, part = reader.child.command, LinesJob(0, 100, 10)
     for user in (ATTACKER, OTHER):
         path = tmp_path / str(user)
         path.write_text("1000 10 true\n")
@@ -254,7 +261,7 @@ def test_where_no_child_can_be_started_names_are_missing_until_one_can(
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(tmp_path / "gone"))
         assert named(maps, 1, 0x1000) is None
-    assert named(maps, 1, 0x1000) == Name("one", "")
+    assert named(maps, 1, 0x1000) == JitName("one", "")
 
 
 def test_the_longest_names_are_read_whole_many_at_a_time(reader: PerfMapReader, tmp_path: Path) -> None:
@@ -264,19 +271,19 @@ def test_the_longest_names_are_read_whole_many_at_a_time(reader: PerfMapReader, 
     maps.of(1).refresh()
     rows, names = maps.of(1).lookup(np.arange(16, 16 * count + 16, 16, dtype=np.uint64))
     assert sorted(rows.tolist()) == list(range(count))
-    assert set(names) == {Name(text + "x", "")}
+    assert set(names) == {JitName(text + "x", "")}
 
 
 @settings(max_examples=examples(3))
 @given(st.binary(max_size=200), st.integers(0, 2**65), st.integers(0, 10))
 def test_answers_are_what_was_asked_for_or_refused(data: bytes, head: int, count: int) -> None:
-    part, wanted = Part(0, 100, 5), Wanted([0] * count, [0] * count)
+    part, wanted = LinesJob(0, 100, 5), NamesJob([0] * count, [0] * count)
     for answer in (data, (head % 2**64).to_bytes(8, "little") + data):
-        with suppress(AnswerError):
+        with suppress(PerfMapAnswerError):
             lines = part.decode_answer(answer)
             assert lines.used <= 100
             assert len(lines.start) == len(lines.size) == len(lines.offset) <= 5
-        with suppress(AnswerError):
+        with suppress(PerfMapAnswerError):
             assert len(wanted.decode_answer(answer)) == count
 
 
@@ -288,9 +295,9 @@ def test_answers_are_what_was_asked_for_or_refused(data: bytes, head: int, count
     ],
 )  # fmt: skip
 def test_what_is_no_name_is_refused(answer: str) -> None:
-    with pytest.raises(AnswerError):
-        Wanted([0], [0]).decode_answer(answer.encode("utf-8", "surrogateescape"))
+    with pytest.raises(PerfMapAnswerError):
+        NamesJob([0], [0]).decode_answer(answer.encode("utf-8", "surrogateescape"))
 
 
 def test_all_names_of_a_job_fit_into_an_answer() -> None:
-    assert len(encode_names([Name("\x01" * MAX_LINE, "")] * MAX_NAMES)) < MAX_ANSWER_BYTES
+    assert len(encode_names([JitName("\x01" * MAX_LINE, "")] * MAX_NAMES)) < MAX_ANSWER_BYTES

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from collector.processes import mapped_ranges
 from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRangeReader, put
-from collector.processes.mappings import Mappings
-from collector.processes.range_limit import Range, limited
+from collector.processes.mappings import ProcessMappings
+from collector.processes.range_limit import NamedRange, limited
 from tests.collector.processes.test_mapped_ranges import mapped_range
 from tests.collector.processes.test_mappings import address_of, located
 
@@ -29,7 +29,7 @@ int main(void) {
 """
 
 
-def joined(first: Range, last: Range) -> Range:
+def joined(first: NamedRange, last: NamedRange) -> NamedRange:
     return first._replace(end=last.end)
 
 
@@ -40,10 +40,10 @@ def joined(first: Range, last: Range) -> Range:
 def test_no_file_goes_before_memory_and_nothing_else_is_covered_than_gaps(
     given: list[tuple[int, int, str]], most: int
 ) -> None:
-    ranges: list[Range] = []
+    ranges: list[NamedRange] = []
     for gap, size, name in given:
         start = (ranges[-1].end if ranges else 0) + gap
-        ranges.append(Range(start, start + size, name, not name.startswith("/")))
+        ranges.append(NamedRange(start, start + size, name, not name.startswith("/")))
     found = limited(ranges, lambda each: each, joined, most)
     assert len(found) <= max(most, 0)
     assert found == sorted(found)
@@ -83,7 +83,7 @@ def test_libraries_and_generated_code_of_a_process_with_many_ranges_are_located(
         ranges = MappedRangeReader(files).read(process.pid)
         assert len(ranges) <= MOST
         assert any("libc" in each.file.file for each in ranges)
-        known = Mappings(files)
+        known = ProcessMappings(files)
         known.notice(process.pid)
         addresses = address_of(path, "main"), memory, memory + 200 * 8192, memory + 399 * 8192
         assert [file.file for file, _ in located(known, process.pid, *addresses)] == [str(path), *["[anon]"] * 3]

@@ -9,7 +9,7 @@ import pytest
 from collector.labels.process_context import ContextReader
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings
+from collector.processes.mappings import ProcessMappings
 from collector.processes.process import Process, is_another, read_process
 from icestream.tracing import process_context
 
@@ -42,7 +42,7 @@ def test_a_process_is_another_one_if_it_began_later(other: Process, ended: Proce
 
 def test_what_the_other_one_maps_is_not_taken_for_what_the_ended_one_mapped(other: Process, ended: Process) -> None:
     files = FileCache()
-    known = Mappings(files)
+    known = ProcessMappings(files)
     assert known._learn(ended, None) is None
     assert known.ranges(other.pid) == []
     assert known._learn(other, None) is not None

@@ -10,7 +10,7 @@ import pytest
 
 from collector.elf import identity
 from collector.processes import mapped_files
-from collector.processes.mapped_files import FileCache, Identity
+from collector.processes.mapped_files import FileCache, FileIdentity
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process_events import Mapped
 from collector.symbols.symbol_files import SymbolFiles, open_by_build_id
@@ -52,7 +52,7 @@ def run() -> Iterator[ExitStack]:
         yield stack
 
 
-def identified(files: FileCache, run: ExitStack, *paths: Path, reported: bytes = b"") -> list[Identity]:
+def identified(files: FileCache, run: ExitStack, *paths: Path, reported: bytes = b"") -> list[FileIdentity]:
     """What the programs at these paths are known by, each of a process that runs it."""
     found = []
     for path in paths:

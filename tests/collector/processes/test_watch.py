@@ -16,7 +16,7 @@ from collector.elf import identity
 from collector.processes import mappings, perf_ring, watch
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import MappedRange, Mappings
+from collector.processes.mappings import MappedRange, ProcessMappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
 from tests.open_files import EBPF, open_files
@@ -32,7 +32,7 @@ class Seen(ProcessListener):
         self.files = FileCache()
         self.ranges: dict[int, list[MappedRange]] = {}
         self.ends: set[int] = set()
-        self.mappings = Mappings(self.files, [self])
+        self.mappings = ProcessMappings(self.files, [self])
 
     def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
         self.ranges[process.pid] = ranges

@@ -3,7 +3,7 @@
 //
 //   hanging_memory FILE USER MODE    as root: it mounts over FILE as fusermount3(1) does for any user, then becomes USER
 //
-// page  only who reads that page waits; it publishes a process context (OTEP 4719) whose payload is there
+// page  only a reader of that page waits; it publishes a process context (OTEP 4719) whose payload is there
 // lock  a thread of it reads the page by way of /proc/self/mem, which keeps the lock of the memory map, and another one
 //       waits to map something: from then on everybody waits who looks at the map or at the memory of this process
 //

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from collector.elf.reader import file_reader
 from collector.python.code import MAX_NAME, Key, PythonCode
-from collector.python.layout import Layout, layout
+from collector.python.layout import PythonLayout, layout
 from collector.python.memory import read_areas
 from collector.python.symbols import Interpreter, find_interpreter
 from tests.collector.python.interpreters import Interpreter as Installed
@@ -86,7 +86,7 @@ def test_forgotten_processes_are_not_found() -> None:
 @given(st.data())
 def test_memory_that_only_looks_like_a_code_object_is_survived(data: st.DataObject) -> None:
     """An object whose fields point to strings and bytes of any kind and length, or to nothing."""
-    known: Layout = layout(0x030B07F0, 0, b"")
+    known: PythonLayout = layout(0x030B07F0, 0, b"")
     memory = ctypes.create_string_buffer(8192)
     base = ctypes.addressof(memory)
     pointers = st.sampled_from([0, 1, base + 512, base + 1024, base + 8190, 1 << 47, (1 << 64) - 8])

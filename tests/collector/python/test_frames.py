@@ -17,7 +17,7 @@ import pytest
 
 from collector.batches.locations import locate
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import Samples
+from collector.bpf.samples import DrainedSamples
 from collector.host import Host
 from collector.kernel import Kernel
 from tests.collector.python.interpreters import Interpreter, interpreters
@@ -147,7 +147,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
     return seen
 
 
-def add(seen: tuple[Seen, Seen], pid: int, samples: Samples, host: Host) -> None:
+def add(seen: tuple[Seen, Seen], pid: int, samples: DrainedSamples, host: Host) -> None:
     stacks = locate(samples, host.mappings, Kernel(), host.python)
     children = set(descendants(pid))
     counted = Counter(zip(samples.pid.tolist(), stacks.row.tolist(), strict=True))
@@ -172,7 +172,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def inner_process(pid: int) -> int:
-    """Of a command that runs another one, that."""
+    """The process that a command runs; the command itself if it runs none."""
     children = descendants(pid)
     return children[-1] if children else pid
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.python.layout import COOKIE, OFFSETS_BYTES, Layout, LayoutError, layout
+from collector.python.layout import COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, layout
 
 # What CPython 3.14.10 of Debian publishes, from the version on.
 PUBLISHED_3_14 = (
@@ -71,7 +71,7 @@ def test_what_is_accepted_keeps_to_what_the_program_reads(at: int, value: int) -
     values = list(PUBLISHED_3_14)
     values[at] = value
     try:
-        found: Layout = layout(0x030E0AF0, 0, published(*values))
+        found: PythonLayout = layout(0x030E0AF0, 0, published(*values))
     except LayoutError:
         return
     walk = found.walk

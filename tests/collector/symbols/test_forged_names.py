@@ -138,7 +138,7 @@ def test_a_forged_file_at_the_path_of_another_is_a_file_of_its_own(program: Call
     ranges = MappedRangeReader(seen.cache)
 
     def key(pid: int) -> str:
-        """Of the file in the mapping that the kernel reports with its build ID, when the process starts."""
+        """The key of the file in the mapping that the kernel reports with its build ID, when the process starts."""
         entry = mapped(pid, whole)
         code = next(part for part in ranges.read(pid) if part.entry and part.entry.path == str(whole))
         assert code.entry

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collector.elf import headers
 from collector.elf.reader import Read, bytes_reader
 from collector.elf.sections import find, read_sections
-from collector.symbols.code_ranges import Range, breakpad
+from collector.symbols.code_ranges import SymbolRange, breakpad
 from collector.symbols.file_names import best, from_text, make
 from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
@@ -174,7 +174,7 @@ def test_starts_become_names_of_the_file_that_is_mapped() -> None:
 
 def test_a_symbol_file_without_a_table_may_have_a_name_for_each_start(tmp_path: Path) -> None:
     """As those that were stored before there were tables."""
-    ranges = [Range(0x10, 0x20, "main"), Range(0x20, 0x30, "+0x20")]
+    ranges = [SymbolRange(0x10, 0x20, "main"), SymbolRange(0x20, 0x30, "+0x20")]
     made = from_text(breakpad(ranges), DYNAMIC)
     found = names_in(made, [0x10, 0x2F, 0x30], Path("lib.so.1"), tmp_path / "symbols")
     assert found == ["main", "lib.so.1+0x20", ""]

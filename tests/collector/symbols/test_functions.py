@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.elf.reader import bytes_reader, file_reader
-from collector.symbols.code_ranges import Range
+from collector.symbols.code_ranges import SymbolRange
 from collector.symbols.functions import functions
 from tests.examples import examples
 
@@ -55,7 +55,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def of(path: Path) -> list[Range]:
+def of(path: Path) -> list[SymbolRange]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return list(functions(file_reader(descriptor)))
@@ -63,7 +63,7 @@ def of(path: Path) -> list[Range]:
         os.close(descriptor)
 
 
-def name(ranges: list[Range], address: int) -> str:
+def name(ranges: list[SymbolRange], address: int) -> str:
     return next((name for start, end, name in ranges if start <= address < end), "")
 
 

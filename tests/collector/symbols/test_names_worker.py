@@ -24,14 +24,14 @@ pytestmark = pytest.mark.slow  # most tests start processes that read files, whi
 
 TAKEN_OVER = """
 import os, socket, sys
-from collector.guest.confined_jobs import Limits, serve
+from collector.guest.confined_jobs import ChildLimits, serve
 from collector.symbols.names_jobs import *
 def answer(job, descriptors):
     if job[:1] == BEST:
         return BEST + KIND.pack(3)
     size = os.write(descriptors[1], b"forged")
     {}
-sys.exit(serve(answer, Limits(1 << 30, 1 << 30, 60, 60.0)))
+sys.exit(serve(answer, ChildLimits(1 << 30, 1 << 30, 60, 60.0)))
 """
 LIES = [
     "return b''",

@@ -11,7 +11,7 @@ import pytest
 from collector import metrics
 from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import MapsEntry
-from collector.symbols.request_queue import MAX_BYTES, Request, RequestQueue
+from collector.symbols.request_queue import MAX_BYTES, QueuedRequest, RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
 from tests.collector.activity.flooding import ATTACKER, OTHER
 
@@ -88,8 +88,9 @@ def test_a_downloaded_file_waits_by_its_size_and_no_repeat_of_its_request_replac
         waiting.put(name, f"/{name}")
         waiting.drop_repeat(name)
     assert [waiting.take(large) for large in (True, False)] == [
-        Request("library", "/library", "", 0), Request("program", "/program", "debuginfod: no server has it", 2),
-    ]  # fmt: skip
+        QueuedRequest("library", "/library", "", 0),
+        QueuedRequest("program", "/program", "debuginfod: no server has it", 2),
+    ]
 
 
 def test_a_repeat_of_what_was_just_answered_is_dropped() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.delivery.message_log import Message
-from collector.delivery.publisher import Publisher
+from collector.delivery.publisher import SpoolPublisher
 from collector.delivery.spool import Spool
 from collector.processes.file_owner import ROOT
 from collector.settings import CollectorSettings
@@ -74,7 +74,7 @@ def test_a_file_is_not_opened_because_a_request_names_its_path(
     whole = program("whole", ROOT)
     settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path / "spool")
     spool, sent = Spool(settings.spool, 1 << 20), []
-    publisher = Publisher(settings, spool)
+    publisher = SpoolPublisher(settings, spool)
     publisher.send = sent.append  # type: ignore[method-assign]
 
     def answer(files: SymbolFiles) -> SymbolFile:

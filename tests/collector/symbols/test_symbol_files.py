@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from collector.delivery.message_log import Message
-from collector.delivery.publisher import Publisher
+from collector.delivery.publisher import SpoolPublisher
 from collector.delivery.spool import Spool
 from collector.processes.file_owner import ROOT
 from collector.processes.mapped_files import MapsEntry
 from collector.settings import CollectorSettings
 from collector.symbols import symbol_files, symbol_responder
-from collector.symbols.request_queue import Request
+from collector.symbols.request_queue import QueuedRequest
 from collector.symbols.symbol_files import MAX_BYTES, MAX_ENTRIES, MAX_USERS, SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from icestream.v1.symbols_pb2 import SymbolRequest
@@ -47,7 +47,7 @@ def test_a_request_that_is_repeated_while_it_is_answered_is_not_answered_again(
     monkeypatch.setattr(symbol_responder, "_REPEAT_S", 0.0)
     settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path, symbol_store=str(tmp_path))
     spool = Spool(settings.spool, 1 << 20)
-    responder = SymbolResponder(settings, Publisher(settings, spool), SymbolFiles())
+    responder = SymbolResponder(settings, SpoolPublisher(settings, spool), SymbolFiles())
     request = SymbolRequest(build_id="gnu:01", host_id="me", requested_unix_nano=2**62).SerializeToString()
     monkeypatch.setattr(responder, "_answer", lambda builder, taken: responder._note(request))
     responder._note(request)
@@ -61,7 +61,7 @@ def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
 ) -> None:
     settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path, symbol_store=str(tmp_path))
     spool = Spool(settings.spool, 1 << 20)
-    responder = SymbolResponder(settings, Publisher(settings, spool), SymbolFiles())
+    responder = SymbolResponder(settings, SpoolPublisher(settings, spool), SymbolFiles())
     answered: list[str] = []
     monkeypatch.setattr(responder, "_answer", lambda builder, request: answered.append(request.build_id[:5]))
     for number in (*range(100), 99, 0):
@@ -78,10 +78,10 @@ def test_an_error_of_an_interrupted_answer_is_not_published(tmp_path: Path) -> N
     settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path, symbol_store=str(tmp_path))
     spool = Spool(settings.spool, 1 << 20)
     sent: list[Message] = []
-    publisher = Publisher(settings, spool)
+    publisher = SpoolPublisher(settings, spool)
     publisher.send = sent.append  # type: ignore[method-assign]
     responder = SymbolResponder(settings, publisher, SymbolFiles())
-    builder, request = responder._builder, Request("gnu:01", "/gone", None, 0)
+    builder, request = responder._builder, QueuedRequest("gnu:01", "/gone", None, 0)
     responder._answer(builder, request)
     assert len(sent) == 1
     builder.interrupt()

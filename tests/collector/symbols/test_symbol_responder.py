@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from collector.delivery.publisher import Publisher
+from collector.delivery.publisher import SpoolPublisher
 from collector.delivery.spool import Spool
 from collector.elf import identity
 from collector.processes.file_owner import ROOT
@@ -43,7 +43,7 @@ Serve = Callable[..., SymbolFiles]
 @pytest.fixture
 def serve(broker: KafkaSettings, tmp_path: Path) -> Iterator[Serve]:
     """Starts to serve; more settings may be given."""
-    running: list[SymbolResponder | Publisher | Spool] = []
+    running: list[SymbolResponder | SpoolPublisher | Spool] = []
 
     def serve(**more: Any) -> SymbolFiles:
         store = str(tmp_path / "store")
@@ -51,7 +51,7 @@ def serve(broker: KafkaSettings, tmp_path: Path) -> Iterator[Serve]:
             kafka=broker.kafka, host_id="me", spool=tmp_path / "spool", symbol_store=store, **more
         )
         spool = Spool(settings.spool, 1 << 20)
-        publisher = Publisher(settings, spool)
+        publisher = SpoolPublisher(settings, spool)
         files = SymbolFiles()
         responder = SymbolResponder(settings, publisher, files)
         running.extend((responder, publisher, spool))

@@ -8,7 +8,7 @@ import numpy as np
 from collector.unwind.cfi import records
 from collector.unwind.cfi import section as cfi
 from collector.unwind.cfi.records import FrameSection
-from collector.unwind.cfi.steps import CALLEE_SAVED, LOST, SAVED_BY_RBP, UNCOVERED, Steps, at
+from collector.unwind.cfi.steps import CALLEE_SAVED, LOST, SAVED_BY_RBP, UNCOVERED, UnwindSteps, at
 
 CODE = 0x10000, 0x90000
 """Executable addresses of sections made here."""
@@ -78,7 +78,7 @@ class Frames:
         self.data += record(content + program, self.wide)
         return self
 
-    def steps(self, data_base: int | None = None) -> Steps:
+    def steps(self, data_base: int | None = None) -> UnwindSteps:
         section = FrameSection(records.padded(self.data), self.vaddr, self.eh, data_base)
         return cfi.steps(section, records.read(section), np.array([CODE], np.int64))
 

@@ -12,7 +12,7 @@ import pytest
 
 from collector.batches.locations import locate
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import ENDS, Samples
+from collector.bpf.samples import ENDS, DrainedSamples
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.processes.mapped_files import TRUNCATED
@@ -87,7 +87,7 @@ def test_tables_of_a_program_are_not_known_by_the_samples_of_the_one_beside_it()
     ):
         stack = np.zeros(len(pids), np.uint32)
         of_stack = [np.zeros(1, np.uint32)] * 3
-        samples = Samples(
+        samples = DrainedSamples(
             none, np.array(pids, np.uint32), none, stack, none, *of_stack, none, np.array(ends, np.uint8), none, none,
             none,
         )  # fmt: skip
@@ -144,7 +144,7 @@ def wait_until_known(sampler: Sampler, pids: list[int]) -> None:
     raise AssertionError(f"no tables within {PATIENCE_S:.0f} s")
 
 
-def are_known(samples: Samples, pids: list[int]) -> bool:
+def are_known(samples: DrainedSamples, pids: list[int]) -> bool:
     """Whether each program has more than a few samples, and none that waits for tables. One program alone may have
     all samples of a short time on a busy machine."""
     waits = np.isin(samples.stack_end[samples.stack], NOT_YET)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import ENDS, Samples
+from collector.bpf.samples import ENDS, DrainedSamples
 from collector.unwind.kernel.installed import Installed
 from collector.unwind.kernel.maps import UNKNOWN_CODE, UnwindMaps
 from collector.unwind.unwinding import Unwinding
@@ -61,7 +61,7 @@ class Walked:
                 ends.add(end)
         return ends
 
-    def stacks(self, samples: Samples) -> list[tuple[int, tuple[int, ...]]]:
+    def stacks(self, samples: DrainedSamples) -> list[tuple[int, tuple[int, ...]]]:
         """Why each distinct stack of the program ends, and its user frames."""
         ends = np.cumsum(samples.stack_depth)
         begins = ends - samples.stack_depth + samples.stack_kernel_depth

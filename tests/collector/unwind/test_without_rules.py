@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.batches.locations import locate
-from collector.bpf.samples import ENDS, Samples
+from collector.bpf.samples import ENDS, DrainedSamples
 from collector.host import Host
 from collector.kernel import Kernel
 from tests.collector.unwind.programs import HERE
@@ -48,7 +48,7 @@ def stacks(command: list[str | Path], enough: Callable[[Stacks], bool]) -> Stack
     return found
 
 
-def stacks_of(pid: int, samples: Samples, host: Host) -> Stacks:
+def stacks_of(pid: int, samples: DrainedSamples, host: Host) -> Stacks:
     located = locate(samples, host.mappings, Kernel())
     found = []
     ends = located.depth.cumsum()
@@ -62,7 +62,7 @@ def stacks_of(pid: int, samples: Samples, host: Host) -> Stacks:
 
 
 def share(found: Stacks, end: str) -> float:
-    """Of the stacks that end so; 0 of few."""
+    """The share of the stacks that end so; 0 if there are few."""
     return sum(why == end for why, _ in found) / len(found) if len(found) > 20 else 0.0
 
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from gateway.http.app import create_app
 from gateway.labels import to_labels
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.readers.pprof import Source, read_pprof
 from gateway.settings import GatewaySettings
 from icestream.messages.activity import decode_activity
@@ -56,7 +56,7 @@ class Collector(BaseHTTPRequestHandler):
 @pytest.fixture
 def http(in_process_broker: KafkaSettings) -> Iterator[TestClient]:
     settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S)
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     with TestClient(create_app(settings, publisher), base_url="http://localhost") as http:
         yield http
     publisher.close()

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.http.app import create_app
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
@@ -49,7 +49,7 @@ def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
 
 @pytest.fixture
 def http(settings: GatewaySettings) -> Iterator[TestClient]:
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     with TestClient(create_app(settings, publisher), "http://localhost", raise_server_exceptions=False) as http:
         yield http
     publisher.close()
@@ -99,7 +99,7 @@ def test_what_is_no_trace_gets_a_status_and_no_kafka_means_later(http: TestClien
     assert http.post(PATH, json={"resourceSpans": 1}).status_code == 400
     assert push(http, b"", **{"content-type": "text/plain"}).status_code == 415
     away = GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.2)
-    publisher = Publisher(away)
+    publisher = BatchPublisher(away)
     with TestClient(create_app(away, publisher), "http://localhost") as nowhere:
         answer = push(nowhere, two_spans().SerializeToString())
         assert answer.status_code == 503

@@ -13,7 +13,7 @@ from httpx2 import Response
 from prometheus_client import REGISTRY
 
 from gateway.http.app import create_app
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from icestream.http.server import Server
 from icestream.pprof.profile_pb2 import Profile
 from icestream.pyroscope.push_pb2 import PushRequest
@@ -43,7 +43,7 @@ def request_of(*profiles: bytes, name: str = "process_cpu") -> PushRequest:
 
 
 def test_the_python_sdk_pushes_a_program(gateway: Gateway) -> None:
-    publisher = Publisher(gateway.settings)
+    publisher = BatchPublisher(gateway.settings)
     server = Server(create_app(gateway.settings, publisher), "127.0.0.1:0")
     server.start()
     program = [sys.executable, "-c", PYTHON, f"http://{server.address}", "0.5"]

@@ -21,14 +21,14 @@ from icestream.columns.packed import varint
 from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import decode_raw
-from icestream.messages.raw_encoder import Name, Stacks
+from icestream.messages.raw_encoder import LocationName, Stacks
 from icestream.pprof.profile_pb2 import Function, Location, Profile
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.gateway.profiles import maker, profiles, simple
 
 SOURCE = Source((("service", "shop"),))
 MEMORY = (("objects", "count"), ("space", "bytes"))
-Frame = tuple[tuple[int, str, str], int, Name, tuple[SentLine, ...]]
+Frame = tuple[tuple[int, str, str], int, LocationName, tuple[SentLine, ...]]
 
 
 def frames(stacks: Stacks) -> list[Frame]:

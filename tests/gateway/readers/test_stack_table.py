@@ -33,7 +33,7 @@ def test_samples_beyond_the_limit_of_series_have_the_labels_of_the_profile_and_a
 
 
 def test_only_so_many_labels_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 20,000 samples with 250 labels each and one of their own, it took a minute and a gigabyte."""
+    """20,000 samples with 250 labels each and one of their own took a minute and a gigabyte."""
     monkeypatch.setattr(stack_table, "_MOST_LABELS_READ", 10)
     table, read = StackTable(1), list[int]()
     for number in range(100):

@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from gateway.intake import Intake
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.scrape.config import load_jobs
 from gateway.scrape.scraper import Scraper
 from gateway.settings import GatewaySettings
@@ -16,7 +16,7 @@ from gateway.settings import GatewaySettings
 @contextlib.contextmanager
 def scraping(settings: GatewaySettings, file: Path, text: str) -> Iterator[None]:
     file.write_text(text)
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     scraper = Scraper(settings, Intake(settings, publisher), load_jobs(file))
     try:
         yield

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from gateway.encode import Encoded
 from gateway.errors import unavailable
 from gateway.intake import Intake
-from gateway.publisher import Publisher
+from gateway.publisher import BatchPublisher
 from gateway.scrape import waiting_profiles
 from gateway.scrape.waiting_profiles import WaitingProfiles
 from gateway.settings import GatewaySettings
@@ -38,7 +38,7 @@ def dropped() -> float:
 class Recording(Intake):
     """Publishes for real, and keeps what was tried. While `away` says so of a profile, Kafka does not take it."""
 
-    def __init__(self, settings: GatewaySettings, publisher: Publisher, away: Callable[[int], bool]) -> None:
+    def __init__(self, settings: GatewaySettings, publisher: BatchPublisher, away: Callable[[int], bool]) -> None:
         super().__init__(settings, publisher)
         self.away = away
         self.tried: list[Encoded] = []
@@ -63,7 +63,7 @@ def number_of(message: bytes) -> int:
     return int.from_bytes(message[:2])
 
 
-def run(publisher: Publisher, work: Callable[[], Awaitable[None]]) -> None:
+def run(publisher: BatchPublisher, work: Callable[[], Awaitable[None]]) -> None:
     """Does the work, and waits for what the publisher was given."""
 
     async def limited() -> None:
@@ -80,8 +80,8 @@ def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
 
 
 @pytest.fixture
-def publisher(settings: GatewaySettings) -> Publisher:
-    return Publisher(settings)
+def publisher(settings: GatewaySettings) -> BatchPublisher:
+    return BatchPublisher(settings)
 
 
 def published(settings: GatewaySettings) -> list[int]:
@@ -95,7 +95,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_limit_are_dropped(
-    settings: GatewaySettings, publisher: Publisher, caplog: pytest.LogCaptureFixture
+    settings: GatewaySettings, publisher: BatchPublisher, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     before = dropped()
@@ -127,7 +127,9 @@ def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_l
     assert "70 were dropped" in caplog.text
 
 
-def test_a_profile_that_kafka_never_takes_holds_up_no_others(settings: GatewaySettings, publisher: Publisher) -> None:
+def test_a_profile_that_kafka_never_takes_holds_up_no_others(
+    settings: GatewaySettings, publisher: BatchPublisher
+) -> None:
     async def work() -> None:
         intake = Recording(settings, publisher, lambda number: number < 40)
         waiting = WaitingProfiles(intake, 10**6)
@@ -146,7 +148,7 @@ def test_a_profile_that_kafka_never_takes_holds_up_no_others(settings: GatewaySe
     assert dropped() - before == 40
 
 
-def test_a_key_whose_messages_hang_holds_up_no_others(settings: GatewaySettings, publisher: Publisher) -> None:
+def test_a_key_whose_messages_hang_holds_up_no_others(settings: GatewaySettings, publisher: BatchPublisher) -> None:
     async def work() -> None:
         intake = Hanging(settings, publisher, lambda _: False)
         waiting = WaitingProfiles(intake, 10**6)
@@ -168,7 +170,10 @@ def test_a_key_whose_messages_hang_holds_up_no_others(settings: GatewaySettings,
 
 
 def test_a_fault_of_ours_does_not_end_the_publishing(
-    settings: GatewaySettings, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: GatewaySettings,
+    publisher: BatchPublisher,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def work() -> None:
         waiting = WaitingProfiles(Intake(settings, publisher), 10**6)
@@ -191,7 +196,7 @@ def test_a_fault_of_ours_does_not_end_the_publishing(
 
 
 def test_more_than_the_limit_in_the_turn_after_profiles_were_chosen_drops_none_of_those(
-    settings: GatewaySettings, publisher: Publisher
+    settings: GatewaySettings, publisher: BatchPublisher
 ) -> None:
     before = dropped()
 
@@ -214,7 +219,7 @@ def test_more_than_the_limit_in_the_turn_after_profiles_were_chosen_drops_none_o
 
 
 def test_it_ends_when_it_is_cancelled_as_the_last_profile_is_published(
-    settings: GatewaySettings, publisher: Publisher
+    settings: GatewaySettings, publisher: BatchPublisher
 ) -> None:
     async def work() -> None:
         waiting = WaitingProfiles(Intake(settings, publisher), 30_000)
@@ -229,7 +234,7 @@ def test_it_ends_when_it_is_cancelled_as_the_last_profile_is_published(
 
 
 def test_a_profile_above_the_limit_is_dropped_alone(
-    settings: GatewaySettings, publisher: Publisher, caplog: pytest.LogCaptureFixture
+    settings: GatewaySettings, publisher: BatchPublisher, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = dropped()
 
@@ -250,7 +255,7 @@ def test_a_profile_above_the_limit_is_dropped_alone(
 
 def test_with_a_broker_that_is_away_memory_stays_bounded_and_it_ends_in_time() -> None:
     settings = GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.2)
-    publisher = Publisher(settings)
+    publisher = BatchPublisher(settings)
     before = dropped()
 
     async def work() -> None:

@@ -78,7 +78,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def lines_of(caches: SymCaches, program: Program) -> list[list[Line]]:
-    """Of every byte of `outer`."""
+    """The lines of every byte of `outer`."""
     symbols = caches.get("gnu:aa")
     assert symbols is not None
     start = program.symbols["_Z5outerPVi"]
@@ -155,7 +155,7 @@ def resident_bytes() -> int:
 
 
 def used_bytes(folder: Path) -> int:
-    """Of the open files of this process that lie in a folder, with or without a name."""
+    """The size of the open files of this process that lie in a folder, with or without a name."""
     found = 0
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

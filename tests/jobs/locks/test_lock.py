@@ -10,7 +10,7 @@ from icestream.clickhouse.client import Clients
 from jobs.job import JobError
 from jobs.locks import lock as module
 from jobs.locks.lock import JobLock
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from tests.sinks.engine import clients, empty
 from tests.waiting import wait_until
 
@@ -19,18 +19,18 @@ __all__ = ["clients", "empty"]
 pytestmark = pytest.mark.pipeline
 
 HOUR = 3600 * 10**9
-FIRST = TimeRange(0, HOUR)
+FIRST = JobTimeRange(0, HOUR)
 
 
 def test_an_overlapping_range_is_refused_by_the_name_of_the_other_job_until_that_ends(clients: Clients) -> None:
     with JobLock(clients, "one", FIRST) as one:
         with pytest.raises(JobError, match="the job one works on this time range"):
-            JobLock(clients, "two", TimeRange(HOUR // 2, 2 * HOUR)).__enter__()
+            JobLock(clients, "two", JobTimeRange(HOUR // 2, 2 * HOUR)).__enter__()
         with pytest.raises(JobError, match="the job one"):
-            JobLock(clients, "one", TimeRange(5 * HOUR, 6 * HOUR)).__enter__()
-        with JobLock(clients, "two", TimeRange(HOUR, 2 * HOUR)):
+            JobLock(clients, "one", JobTimeRange(5 * HOUR, 6 * HOUR)).__enter__()
+        with JobLock(clients, "two", JobTimeRange(HOUR, 2 * HOUR)):
             one.check(clients.get())
-    with JobLock(clients, "two", TimeRange(HOUR // 2, 2 * HOUR)):
+    with JobLock(clients, "two", JobTimeRange(HOUR // 2, 2 * HOUR)):
         pass
 
 

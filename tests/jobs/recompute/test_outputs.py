@@ -19,12 +19,12 @@ from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.raw_pb2 import RawBatch
-from jobs.recompute.outputs import Known, outputs
+from jobs.recompute.outputs import OperatorState, outputs
 from jobs.recompute.unit_activity import UnitActivity
 from sinks.clickhouse.stored_batches import Batch
 from sinks.tables.samples import sample_tables
 from sinks.tables.stacks import stack_tables
-from streams.operators.attach import Attached, Intervals, attach
+from streams.operators.attach import Attached, ThreadIntervals, attach
 from streams.partition.process import Operators, Processor
 from tests.data.fleet import Fleet
 from tests.data.windows import window
@@ -57,7 +57,7 @@ def at_once(batches: Batches, operators: Operators) -> tuple[pa.Table, list[Batc
         activity.add(decode_activity(message))
     raws = [operators.changed(decode_raw(raw)) for raw, _ in batches]
     inputs = [(MessageId("C", RAW, 0, offset), raw) for offset, raw in enumerate(raws)]
-    results = outputs(Known(operators), activity, inputs)
+    results = outputs(OperatorState(operators), activity, inputs)
     return (
         results.samples,
         [batch for _, batch in results.batches],
@@ -119,7 +119,7 @@ def large() -> Batches:
     return [(one.raw, one.activity) for one in made]
 
 
-def own_attach(raw: RawColumns, intervals: Intervals) -> Attached:
+def own_attach(raw: RawColumns, intervals: ThreadIntervals) -> Attached:
     """An operator of a user."""
     return attach(raw, intervals)
 

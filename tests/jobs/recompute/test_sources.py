@@ -16,7 +16,7 @@ from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, STR
 from jobs.job import JobError
 from jobs.recompute.cut import NO_CUT, check_cut, take_cut
 from jobs.recompute.sources import ArchiveSource, KafkaSource, SourceError, choose
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from sinks.settings import StorageSettings
 from tests.data.windows import WINDOW_NS, window
 from tests.waiting import PATIENCE_S, wait_until
@@ -45,10 +45,10 @@ def test_messages_of_a_range_are_found_in_order(broker: KafkaSettings) -> None:
     start = time.time_ns() // 10**9 * 10**9 - 3600 * 10**9
     sent = publish(broker, start)
     source = KafkaSource(broker)
-    read = [m.value for m in source.read(RAW, TimeRange(start + WINDOW_NS, start + 3 * WINDOW_NS))]
+    read = [m.value for m in source.read(RAW, JobTimeRange(start + WINDOW_NS, start + 3 * WINDOW_NS))]
     assert [value for value in read if value in sent] in (sent[1:3], sent[0:3])  # a window's end is a moment of it
-    assert len(list(source.read(ACTIVITY, TimeRange(start, start + COUNT * WINDOW_NS)))) == COUNT
-    assert list(source.read(RAW, TimeRange(start + 100 * WINDOW_NS, start + 101 * WINDOW_NS))) == []
+    assert len(list(source.read(ACTIVITY, JobTimeRange(start, start + COUNT * WINDOW_NS)))) == COUNT
+    assert list(source.read(RAW, JobTimeRange(start + 100 * WINDOW_NS, start + 101 * WINDOW_NS))) == []
 
 
 def test_a_job_waits_for_a_pipeline_that_has_not_committed_anything_yet(apache_kafka: KafkaSettings) -> None:
@@ -114,7 +114,7 @@ def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(
     apache_kafka: KafkaSettings, tmp_path: Path
 ) -> None:
     start = time.time_ns() // 10**9 * 10**9 - 3600 * 10**9
-    time_range = TimeRange(start + 10**9, start + COUNT * WINDOW_NS)
+    time_range = JobTimeRange(start + 10**9, start + COUNT * WINDOW_NS)
     publish(apache_kafka, start)
     settings = StorageSettings(kafka=apache_kafka.kafka)
     cut = take_cut(settings, ignore)  # no group ever read it: there is no live pipeline to wait for
@@ -158,7 +158,7 @@ def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(
 def test_a_copy_of_kafkas_messages_is_an_archive(broker: KafkaSettings, tmp_path: Path) -> None:
     start = time.time_ns() // 10**9 * 10**9 - 3600 * 10**9
     publish(broker, start)
-    time_range = TimeRange(start, start + 3 * WINDOW_NS)
+    time_range = JobTimeRange(start, start + 3 * WINDOW_NS)
     source = KafkaSource(broker)
     copy = source.copy(str(tmp_path), time_range)
     read = {m.value for n in copy.partitions(time_range) for m in copy.read(RAW, time_range, n)}

@@ -10,7 +10,7 @@ from clickhouse_connect.driver.client import Client
 
 from jobs.locks.fence import NO_FENCE
 from jobs.staging.staging import Staging
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
@@ -22,7 +22,7 @@ def rows(hosts: list[str]) -> pa.Table:
 
 
 def test_rows_of_several_portions_are_read_from_one_file_which_goes_with_its_table(client: Client) -> None:
-    staging = Staging(client, "test", TimeRange(0, 10**9), NO_FENCE)
+    staging = Staging(client, "test", JobTimeRange(0, 10**9), NO_FENCE)
     staging.make()
     table = staging.table("samples")
     read = f"SELECT host_id, value, service FROM {table} ORDER BY ALL"
@@ -37,7 +37,7 @@ def test_rows_of_several_portions_are_read_from_one_file_which_goes_with_its_tab
 
 
 def test_tables_go_where_no_more_of_a_file_can_be_written(client: Client) -> None:
-    staging = Staging(client, "test", TimeRange(0, 10**9), NO_FENCE)
+    staging = Staging(client, "test", JobTimeRange(0, 10**9), NO_FENCE)
     staging.make()
     staging.insert("samples", rows(["a"]))
     limits, on_signal = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -6,9 +6,9 @@ from clickhouse_connect.driver.client import Client
 from icestream.clickhouse.client import Clients
 from jobs.job import Job
 from jobs.locks.lock import JobLock
-from jobs.locks.record import Record
+from jobs.locks.record import JobRecord
 from jobs.staging.staging import TABLES, Staging
-from jobs.time_range import TimeRange
+from jobs.time_range import JobTimeRange
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.pipeline
 MINUTE = 60 * 10**9
 
 
-def range_of(number: int) -> TimeRange:
-    return TimeRange(number * MINUTE, (number + 1) * MINUTE)
+def range_of(number: int) -> JobTimeRange:
+    return JobTimeRange(number * MINUTE, (number + 1) * MINUTE)
 
 
 def stage(clients: Clients, name: str, number: int) -> JobLock:
@@ -44,7 +44,7 @@ def begin(clients: Clients, name: str, number: int) -> None:
     part = range_of(number)
     job = Job(kind="replay", start_unix_nano=part.start_unix_nano, end_unix_nano=part.end_unix_nano, name=name)
     with JobLock(clients, name, part) as lock:
-        Record(clients.get(), name, lock.fence).begin(job)
+        JobRecord(clients.get(), name, lock.fence).begin(job)
 
 
 def test_a_job_drops_the_staging_tables_of_jobs_whose_locks_have_ended_an_hour_ago(

@@ -307,7 +307,7 @@ print([(key.sequence, block) for key, block in stored_batches.find(client, keys,
 
 
 def test_what_is_stored_on_a_cluster_is_asked_of_all_replicas_that_can_be_reached(tmp_path: Path) -> None:
-    """Of this cluster's two replicas one is the embedded engine, and one does not exist."""
+    """This cluster has two replicas: one is the embedded engine, and one does not exist."""
     replicas = "".join(f"<replica><host>127.0.0.1</host><port>{port}</port></replica>" for port in (9000, 1))
     (tmp_path / "config.xml").write_text(
         "<clickhouse><tcp_port>9000</tcp_port>"

@@ -58,7 +58,7 @@ def of_requests(client: Client) -> tuple[int, ...]:
 
 
 def sums(client: Client) -> list[int]:
-    """Of the hour: counts in samples, and in each table of its rollups that counts."""
+    """The counts of the hour in samples, and in each table of its rollups that counts."""
     found = [int(client.query("SELECT sum(count) FROM samples").result_rows[0][0])]
     for table in ("service_minutes", "series_hours", "service_stack_hours", "series_stack_days", "service_stack_days"):
         latest = f"build IN (SELECT build FROM {table} ORDER BY build DESC LIMIT 1)"

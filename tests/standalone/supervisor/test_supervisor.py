@@ -15,7 +15,7 @@ import pytest
 from icestream.settings import SettingError
 from standalone.supervisor import supervisor
 from standalone.supervisor.child_process import spawn
-from standalone.supervisor.supervisor import Part, PartFailed, Supervisor
+from standalone.supervisor.supervisor import PartFailed, SupervisedProcess, Supervisor
 from tests.waiting import PATIENCE_S, wait_until
 
 FOREVER = "import time; time.sleep(3600)"
@@ -30,12 +30,14 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     running.close()
 
 
-def python(name: str, code: str, ready: str | None = None, optional: bool = False, stop_s: float = 2.5) -> Part:
+def python(
+    name: str, code: str, ready: str | None = None, optional: bool = False, stop_s: float = 2.5
+) -> SupervisedProcess:
     argv = [sys.executable, "-u", "-c", code]
-    return Part(name, argv, dict(os.environ), ask=lambda: ready, optional=optional, stop_s=stop_s)
+    return SupervisedProcess(name, argv, dict(os.environ), ask=lambda: ready, optional=optional, stop_s=stop_s)
 
 
-def dies_when_ready(name: str, code: str, asked: Path) -> Part:
+def dies_when_ready(name: str, code: str, asked: Path) -> SupervisedProcess:
     """A part that ends with this exit code once the supervisor knows that it is ready. `asked` has a byte for each
     question: the last one before the start may be about the process before, and the next one is known when another
     comes."""
@@ -242,7 +244,7 @@ def test_parts_end_in_the_reverse_order_and_a_stubborn_one_is_killed(running: Su
     )
     for name in "abc":
         part = python(name, polite)
-        running.start(Part(name, [*part.argv, name], part.env, part.ask, stop_s=PATIENCE_S))
+        running.start(SupervisedProcess(name, [*part.argv, name], part.env, part.ask, stop_s=PATIENCE_S))
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(3600)"
     running.start(python("deaf", deaf, stop_s=0.5))
     wait_until(lambda: all(child.last_lines for child in running._children))

@@ -2,14 +2,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.operators.attach import Intervals, covering, in_order, join
+from streams.operators.attach import ThreadIntervals, covering, in_order, join
 
 TIDS = st.integers(1, 3)
 TIMES = st.integers(0, 40) | st.integers(2**60, 2**60 + 20) | st.integers(2**62, 2**62 + 20)
 
 
 def oracle(tid: int, time: int, found: list[tuple[int, int, int]]) -> int:
-    """Of the thread's intervals sorted by start: the last that started, else the first of those that end last."""
+    """Among the thread's intervals sorted by start: the last that started, else the first of those that end last."""
     started = [(start, row) for row, (t, start, _) in enumerate(found) if t == tid and start <= time]
     if not started:
         return -1
@@ -26,7 +26,7 @@ def test_covering_is_what_a_search_by_hand_finds(
 ) -> None:
     tid, start, length = np.array(given_intervals, dtype=np.int64).reshape(-1, 3).T
     contexts = np.zeros((len(tid), 24), np.uint8)
-    unsorted = Intervals(tid.astype(np.uint64), start, start + length, contexts, np.full(len(tid), "", object))
+    unsorted = ThreadIntervals(tid.astype(np.uint64), start, start + length, contexts, np.full(len(tid), "", object))
     known = join([unsorted, join([])])
     found = list(
         zip(known.thread.tolist(), known.start_monotonic_ns.tolist(), known.end_monotonic_ns.tolist(), strict=True)
@@ -47,7 +47,7 @@ def test_the_order_of_intervals_is_the_same_where_threads_are_known_to_be_small_
     tid, start = np.array(given_intervals, dtype=np.int64).reshape(-1, 2).T
     contexts = np.repeat(np.arange(len(tid), dtype=np.uint8)[:, None], 24, axis=1)
     names = np.arange(len(tid)).astype(str).astype(object)
-    intervals = Intervals(tid.astype(np.uint64), start, start + 1, contexts, names)
+    intervals = ThreadIntervals(tid.astype(np.uint64), start, start + 1, contexts, names)
     found, expected = in_order(intervals, threads=4), in_order(intervals)
     for name, column in vars(expected).items():
         assert getattr(found, name).tolist() == column.tolist()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.operators import retained
-from streams.operators.retained import Limits
+from streams.operators.retained import RetainedLimits
 from streams.partition import state
 from streams.partition.process import Processor
 from tests.data.handwritten import START, Interval, Raw, Sample, activity, activity_id, raw_id
@@ -29,7 +29,7 @@ STEPS_NS = [0, 50_000_000, -50_000_000, 3600 * 10**9]
 class Partition:
     """Gives messages to a processor, and adds up what comes out by context."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: RetainedLimits | None = None) -> None:
         self.processor = Processor(limits=limits)
         self.samples: list[bytes] = []
         self._offsets = {RAW: 0, ACTIVITY: 0}
@@ -226,7 +226,7 @@ def test_a_silent_collector_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("side", [RAW, ACTIVITY])
 def test_memory_is_bounded_in_bytes_and_what_is_forgotten_is_counted(side: str) -> None:
     limit = 2_000_000
-    partition = Partition(Limits(bytes=limit))
+    partition = Partition(RetainedLimits(bytes=limit))
     what = "samples" if side == RAW else "intervals"
     before = metrics.FORGOTTEN.labels(what)._value.get()
     threads = range(1, 1001)
@@ -249,7 +249,7 @@ def test_memory_is_bounded_in_bytes_and_what_is_forgotten_is_counted(side: str) 
 
 
 def test_partitions_share_the_memory() -> None:
-    processor = Processor(limits=Limits(bytes=1000))
+    processor = Processor(limits=RetainedLimits(bytes=1000))
     assert processor.partition(0).retained.budget_bytes == 1000
     assert processor.partition(1).retained.budget_bytes == 500
     processor.forget(1)

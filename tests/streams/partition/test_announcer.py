@@ -20,7 +20,7 @@ from icestream.settings import KafkaSettings
 from icestream.times import DAY_NS
 from icestream.topics import STACKS
 from streams.logs.stacks_retention import IN_PROCESS_BYTES, StacksRetention, read_retention
-from streams.partition.process import Outputs, Processor
+from streams.partition.process import OutputMessages, Processor
 from streams.settings import StreamsSettings
 from tests.data.handwritten import START, Raw, raw_id
 from tests.examples import examples
@@ -42,7 +42,7 @@ class Partition:
         self.log: list[bytes] = []
         self._batches = 0
 
-    def process(self, leaves: list[int], start: int = START) -> Outputs:
+    def process(self, leaves: list[int], start: int = START) -> OutputMessages:
         """Processes a batch of stacks with these leaves below two callers, of which one is that of ten leaves."""
         locations = [(1, 1), *((1, 1000 + leaf // 10) for leaf in leaves), *((1, 10**6 + leaf) for leaf in leaves)]
         stacks = [[1 + len(leaves) + row, 1 + row, 0] for row in range(len(leaves))]
@@ -53,7 +53,7 @@ class Partition:
         return outputs
 
     def addresses(self, last_bytes: int) -> set[tuple[int, ...]]:
-        """The stacks that someone can name who reads the last bytes: addresses, leaf first."""
+        """The stacks that a reader of the last bytes can name: addresses, leaf first."""
         size, first = 0, len(self.log)
         while first and size + len(self.log[first - 1]) <= last_bytes:
             first -= 1

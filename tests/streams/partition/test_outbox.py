@@ -18,7 +18,7 @@ from streams.partition import outbox as outbox_module
 from streams.partition import recovery
 from streams.partition.outbox import MANY, Outbox, Outboxes
 from streams.partition.position import Position
-from streams.partition.process import Outputs
+from streams.partition.process import OutputMessages
 from tests.changed_kafka import Changing, lose_tail
 from tests.pipeline.reading import messages
 from tests.waiting import PATIENCE_S, wait_until
@@ -41,7 +41,7 @@ def transactions(settings: KafkaSettings) -> list[list[bytes]]:
 def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_along(broker: KafkaSettings) -> None:
     async def run() -> None:
         outbox = Outbox(broker, 2, {})
-        outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4, 5, 6))
+        outputs = OutputMessages(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4, 5, 6))
         await asyncio.wait_for(outbox.send(outputs), PATIENCE_S)
         outbox.close()
 
@@ -68,9 +68,9 @@ def test_transactions_follow_each_other_at_once_where_much_waits(
     async def run() -> None:
         outbox = Outbox(in_process_broker, 2, {})
         for _ in range(3):
-            sent = [outbox.send(Outputs(b"host", [], [value])) for value in waiting]
+            sent = [outbox.send(OutputMessages(b"host", [], [value])) for value in waiting]
             await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
-        outbox.send(Outputs(b"host", [], [b"alone"]))  # would wait
+        outbox.send(OutputMessages(b"host", [], [b"alone"]))  # would wait
         outbox.close()
         await asyncio.to_thread(outbox.join, PATIENCE_S)
         assert not outbox.alive()
@@ -84,7 +84,7 @@ def test_a_message_that_kafka_refuses_is_an_error_and_nothing_after_it_is_publis
 ) -> None:
     async def run() -> None:
         outbox = Outbox(in_process_broker, 2, {})
-        futures = [outbox.send(Outputs(b"k", [], [value])) for value in (bytes(2_000_000), b"later")]
+        futures = [outbox.send(OutputMessages(b"k", [], [value])) for value in (bytes(2_000_000), b"later")]
         for future in [*futures, outbox.sent()]:
             with pytest.raises(RuntimeError, match="did not take"):
                 await asyncio.wait_for(future, PATIENCE_S)
@@ -100,13 +100,13 @@ def test_nobody_sees_what_an_earlier_owner_publishes_after_a_takeover(apache_kaf
 
     async def run() -> None:
         earlier = Outbox(apache_kafka, 2, {})
-        await asyncio.wait_for(earlier.send(Outputs(b"host", [], [b"before"])), PATIENCE_S)
+        await asyncio.wait_for(earlier.send(OutputMessages(b"host", [], [b"before"])), PATIENCE_S)
         later = Outbox(apache_kafka, 2, {})
         await asyncio.wait_for(later.opened, PATIENCE_S)
-        late = earlier.send(Outputs(b"host", [b"late"], [b"late"]))
+        late = earlier.send(OutputMessages(b"host", [b"late"], [b"late"]))
         with pytest.raises(RuntimeError, match="another worker has taken partition 2 over"):
             await asyncio.wait_for(late, PATIENCE_S)
-        await asyncio.wait_for(later.send(Outputs(b"host", [], [b"after"])), PATIENCE_S)
+        await asyncio.wait_for(later.send(OutputMessages(b"host", [], [b"after"])), PATIENCE_S)
         for outbox in (earlier, later):
             outbox.close()
 
@@ -126,8 +126,8 @@ def test_a_takeover_aborts_the_transaction_that_a_killed_owner_left(apache_kafka
     async def run() -> None:
         outbox = Outbox(apache_kafka, 2, {})
         await asyncio.wait_for(outbox.opened, PATIENCE_S)
-        assert recovery.read(apache_kafka, 2).plan == recovery.Plan()
-        await asyncio.wait_for(outbox.send(Outputs(b"host", [], [b"whole"])), PATIENCE_S)
+        assert recovery.read(apache_kafka, 2).plan == recovery.RecoveryPlan()
+        await asyncio.wait_for(outbox.send(OutputMessages(b"host", [], [b"whole"])), PATIENCE_S)
         outbox.close()
 
     asyncio.run(run())
@@ -139,7 +139,7 @@ def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(
 ) -> None:
     monkeypatch.setattr("streams.partition.outbox._COMPLAIN_S", 0.0)
     size = 400_000
-    outputs = Outputs(b"host", [], [bytes(size)])
+    outputs = OutputMessages(b"host", [], [bytes(size)])
 
     async def run() -> None:
         outboxes = Outboxes(replace(in_process_broker, kafka_in_process=True), [GROUP])
@@ -178,7 +178,7 @@ def test_a_transaction_ends_with_the_message_that_fills_it(
     async def run() -> None:
         outbox = Outbox(apache_kafka, 2, {})
         # Half of an output is for each topic.
-        sent = [outbox.send(Outputs(b"host", [value], [value])) for value in values]
+        sent = [outbox.send(OutputMessages(b"host", [value], [value])) for value in values]
         assert outbox.queued_bytes == 2 * sum(map(len, values))
         go.set()
         await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
@@ -206,7 +206,7 @@ def test_a_backlog_that_the_in_process_broker_could_not_keep_is_published_while_
         outboxes = Outboxes(replace(in_process_broker, kafka_in_process=True), [GROUP])
         outbox, backlog = outboxes.open(2), outboxes.backlogs[SAMPLES]
         for value in values:
-            outbox.send(Outputs(b"host", [], [value]))
+            outbox.send(OutputMessages(b"host", [], [value]))
         while f"waiting for readers of {SAMPLES}" not in caplog.text:
             await asyncio.sleep(0.01)
         assert backlog.unread_bytes() > kept / 2

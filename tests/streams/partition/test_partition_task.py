@@ -10,7 +10,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from streams.partition import partition_task
 from streams.partition.process import Operators
-from streams.partition.recovery import InputMessage, Plan, Recovery
+from streams.partition.recovery import InputMessage, Recovery, RecoveryPlan
 from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import context
 from tests.data.windows import window
@@ -239,7 +239,7 @@ def test_a_broken_connection_ends_no_task_that_took_over_after_a_bad_message(in_
 
     async def scenario() -> None:
         values = [Raw([Sample(1)], sequence=1).bytes(), b"\xff", Raw([Sample(1)], sequence=2).bytes()]
-        plan = Plan(raw_next=1, raw_committed=2)
+        plan = RecoveryPlan(raw_next=1, raw_committed=2)
         bench = Bench(in_process_broker, recovery=Recovery(plan, iter([InputMessage(RAW, 0, values[0])])))
         bench.log(RAW, values)
         await bench.until_true(lambda: bench.task.recovered)
@@ -264,7 +264,7 @@ def test_a_bad_message_at_the_end_of_what_was_recovered_is_not_taken_for_a_chang
     async def scenario() -> None:
         values = [activity([], sequence=1), b"\xff", activity([], sequence=2)]
         recovered = (InputMessage(ACTIVITY, offset, value) for offset, value in enumerate(values[:2]))
-        bench = Bench(in_process_broker, recovery=Recovery(Plan(activity_next=2), recovered))
+        bench = Bench(in_process_broker, recovery=Recovery(RecoveryPlan(activity_next=2), recovered))
         bench.log(ACTIVITY, values)
         await bench.until_true(lambda: bench.task.recovered)
         bench.breaks += 1

@@ -18,7 +18,7 @@ from streams.logs import log_reader
 from streams.partition import recovery
 from streams.partition.outbox import POSITION_HEADER
 from streams.partition.position import Position
-from streams.partition.process import Outputs, Processor
+from streams.partition.process import OutputMessages, Processor
 from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows, stacks
@@ -34,7 +34,7 @@ INTERVALS = {  # each ends in its window; some begin in one long before
     for sequence in SEQUENCES
     if sequence % 3 or sequence == 3
 }
-# Of thread 2 only every third, as the intervals of a thread do not overlap.
+# Thread 2 has only every third, as the intervals of a thread do not overlap.
 FOUND = {s: [i for i in found if i.tid == 1 or s % 3 == 0] for s, found in INTERVALS.items()}
 RAWS = {
     sequence: Raw(
@@ -64,7 +64,7 @@ class Kafka:
     def send(self, topic: str, value: bytes, headers: list[tuple[str, str | bytes | None]] | None = None) -> None:
         self.producer.produce(topic, value, partition=0, headers=headers or [])
 
-    def publish(self, message_id: MessageId, outputs: Outputs, parts: int | None = None) -> None:
+    def publish(self, message_id: MessageId, outputs: OutputMessages, parts: int | None = None) -> None:
         """The outputs, or only some of their parts: the worker is killed in between."""
         header: list[tuple[str, str | bytes | None]] = [(POSITION_HEADER, outputs.position.encode())]
         self.stacks += outputs.stacks
@@ -153,7 +153,7 @@ def test_nothing_is_recovered_from_another_cluster(in_process_broker: KafkaSetti
     broker.publish(message_id, Processor().raw(RAWS[1].bytes(), message_id))
     broker.send(SAMPLES, b"somebody else's")
     assert broker.producer.flush(PATIENCE_S) == 0
-    assert recovery.read(in_process_broker, 0).plan == recovery.Plan()
+    assert recovery.read(in_process_broker, 0).plan == recovery.RecoveryPlan()
 
 
 def test_what_is_processed_again_is_read_in_portions_of_so_many_bytes(
@@ -253,10 +253,10 @@ def test_an_offset_that_was_committed_of_a_deleted_topic_does_not_count(in_proce
         broker.send(topic, RAWS[1].bytes())
         broker.commit(topic, 5)
     assert broker.producer.flush(PATIENCE_S) == 0
-    assert recovery.read(broker.settings, 0).plan == recovery.Plan()
+    assert recovery.read(broker.settings, 0).plan == recovery.RecoveryPlan()
     for topic in (RAW, ACTIVITY):
         broker.commit(topic, 1)
-    assert recovery.read(broker.settings, 0).plan == recovery.Plan(raw_committed=1, activity_next=1)
+    assert recovery.read(broker.settings, 0).plan == recovery.RecoveryPlan(raw_committed=1, activity_next=1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from api.queries.selection.conditions import Conditions
 
 
 def test_lists_of_traces_are_found_by_the_primary_key(client: Client) -> None:
-    """Of an array, ClickHouse read all rows: 1,000 IDs took 18 s in 100 million samples, and take 0.1 s."""
+    """With an array, ClickHouse read all rows: 1,000 IDs took 18 s in 100 million samples, and take 0.1 s."""
     conditions = Conditions()
     conditions.add(f"trace_id IN {conditions.bind_trace_ids([f'{number:032x}' for number in range(1, 10_000)])}")
     client.command("SYSTEM STOP MERGES trace_samples")

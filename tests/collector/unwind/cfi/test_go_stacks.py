@@ -78,7 +78,7 @@ OF_LIBRARY = {
     "work for Go that C calls": ("runtime.systemstack", "main.walk", "c_first"),
 }
 KINDS: dict[str, dict[str, Stack]] = {"go-alone": OF_GO, "go-with-c": OF_GO | OF_C, "c-with-go": OF_LIBRARY}
-"""Of each program: what stacks it has, and functions that they have from the leaf on."""
+"""What stacks each program has, and functions that they have from the leaf on."""
 
 
 VERSIONS = "go1.18.10", "go1.19.13", "go1.20.14", "go1.21.13", "go1.22.12", "go1.23.12", "go1.24.13", "go1.25.7"

@@ -29,7 +29,7 @@ from collector.unwind.cfi.steps import (
     PUSHED,
     RETURN_REGISTER,
     SAVED_BY_RBP,
-    Steps,
+    UnwindSteps,
     at,
     overlay,
     pack,
@@ -407,12 +407,14 @@ def test_numbers_of_any_size_are_read(numbers: list[int]) -> None:
 
 
 steps_of = st.dictionaries(st.integers(0, 60), st.sampled_from([0, 1, 2, (1 << 64) - 1]), max_size=12).map(
-    lambda said: Steps(np.array(sorted(said), np.int64), np.array([said[a] for a in sorted(said)], np.uint64))
+    lambda said: UnwindSteps(np.array(sorted(said), np.int64), np.array([said[a] for a in sorted(said)], np.uint64))
 )
 
 
 @given(steps_of, steps_of)
-def test_the_lower_of_two_sources_counts_where_the_upper_one_says_nothing(upper: Steps, lower: Steps) -> None:
+def test_the_lower_of_two_sources_counts_where_the_upper_one_says_nothing(
+    upper: UnwindSteps, lower: UnwindSteps
+) -> None:
     everywhere = np.arange(-1, 70)
     first, second = at(upper, everywhere), at(lower, everywhere)
     expected = np.where(first == (1 << 64) - 1, second, first)

@@ -31,7 +31,7 @@ from collector.unwind.cfi.steps import (
     CFA_SIGNAL,
     CFA_SYSTEMSTACK,
     CFA_UNKNOWN,
-    Steps,
+    UnwindSteps,
     pack,
 )
 from collector.unwind.tables import table as unwind_table
@@ -343,14 +343,14 @@ def test_rules_beyond_the_most_that_a_table_can_have_are_none() -> None:
     count = unwind_table.MAX_RULES + 500
     addresses = np.repeat(np.arange(count), 1) * 16 + 0x1000
     rules = np.array([pack(CFA_RSP, 8 * i) for i in range(count)], np.uint64)
-    table = consistent(unwind_table.from_layers([Steps(addresses, rules)], 0x1000, 0x1000 + 16 * count))
+    table = consistent(unwind_table.from_layers([UnwindSteps(addresses, rules)], 0x1000, 0x1000 + 16 * count))
     assert len(table.rules) == unwind_table.MAX_RULES
     kinds = [int(table.rule(int(address))["cfa_kind"]) for address in addresses[::200]]
     assert kinds.count(0) < 10
 
 
 def test_chunks_without_code_are_empty() -> None:
-    steps = Steps(np.array([0x12345, 0x12350, 0x50000, 0x50010]), np.array([pack(CFA_RSP, 8), 0] * 2, np.uint64))
+    steps = UnwindSteps(np.array([0x12345, 0x12350, 0x50000, 0x50010]), np.array([pack(CFA_RSP, 8), 0] * 2, np.uint64))
     table = consistent(unwind_table.from_layers([steps], 0x11000, 0x60000))
     assert table.base == 0x10000
     assert np.diff(table.chunk_start).tolist() == [3, 0, 0, 0, 2]
@@ -370,7 +370,7 @@ def test_a_table_comes_back_from_its_bytes(program: Path) -> None:
 
 @given(st.data())
 def test_a_damaged_table_is_noticed(data: st.DataObject) -> None:
-    steps = Steps(np.array([0x1000, 0x1010]), np.array([pack(CFA_RSP, 8), 0], np.uint64))
+    steps = UnwindSteps(np.array([0x1000, 0x1010]), np.array([pack(CFA_RSP, 8), 0], np.uint64))
     kept = unwind_table.to_bytes(unwind_table.from_layers([steps], 0x1000, 0x2000), "gnu:0123")
     at = data.draw(st.integers(0, len(kept) - 1))
     flipped = kept[:at] + bytes([kept[at] ^ data.draw(st.integers(1, 255))]) + kept[at + 1 :]

@@ -1,0 +1,30 @@
+"""One word for one idea: names of classes."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.prose import GENERATED, ROOT, tracked
+
+
+def test_a_class_name_means_one_class() -> None:
+    """Classes with an underscore are of one file, and may have the name of another file's."""
+    places = defaultdict(list)
+    for path, node in definitions():
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            places[node.name].append(f"{path}:{node.lineno}")
+    assert len(places) > 500
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path in product():
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield path, node
+
+
+def product() -> list[str]:
+    """The Python files of the product that people write."""
+    others = ("tests/", "benchmarks/", "docs/", "examples/", *GENERATED)
+    return [path for path in tracked() if path.endswith(".py") and not path.startswith(others)]
