@@ -77,7 +77,7 @@ def _collector(path: str, listens: Event) -> None:
     listens.set()
     while True:
         time.sleep(0.02)
-        receiver.take()
+        receiver.drain()
 
 
 def _functions() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collector import metrics
 from collector.bpf.program import ProfileProgram
-from collector.bpf.requests import KernelRequest, RequestKind, take
+from collector.bpf.requests import KernelRequest, RequestKind, read_requests
 from collector.generated_code import GeneratedCode
 from collector.guest.priority import run_at_once
 from collector.guest.stalls import Working
@@ -79,7 +79,7 @@ class Host:
     def _answer(self) -> None:
         """Answers all requests. Those for code objects are left to another thread, which waits for the memory of
         processes."""
-        for request in take(self._program.requests):
+        for request in read_requests(self._program.requests):
             if request.kind == RequestKind.CODE:
                 self._code.put(request.pid, request.value)
             else:
@@ -87,7 +87,7 @@ class Host:
 
     def _read_code(self) -> None:
         run_at_once()
-        while (wanted := self._code.take()) is not None:
+        while (wanted := self._code.pop()) is not None:
             try:
                 with Working("read-code"):
                     self.python.read(*wanted)

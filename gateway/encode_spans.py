@@ -56,5 +56,5 @@ def _message(host_id: str, spans: Sequence[Span], names: OperationNames) -> byte
     batch.id.CopyFrom(BatchId(collector=f"{GATEWAY}{digest}", started_unix_nano=start, sequence=1, parts=1))
     batch.published_unix_nano = time.time_ns()
     for span in batch.spans:
-        span.operation = names.of(span.service, span.operation)
+        span.operation = names.limited(span.service, span.operation)
     return batch.SerializeToString()

@@ -28,21 +28,21 @@ class Intake:
 
     def __init__(self, settings: IntakeSettings, publisher: BatchPublisher) -> None:
         self.memory = ReadingMemory(settings.reading_bytes)
-        self._limits = TimeLimits.of(settings)
+        self._limits = TimeLimits.from_settings(settings)
         self._publisher = publisher
         self._operations = OperationNames(settings.most_operations)
         self._series = SeriesLimit(settings.gateway_service_series)
         metrics.MANY_OPERATIONS.read(lambda: self._operations.replaced)
 
-    async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
+    async def take_all(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
         """Returns what of the profiles was dropped, once Kafka has all of them. Raises Refused, and then the sender may
         send all of them again: those that Kafka has are recognised."""
         dropped, _ = await self._take(profiles, format_name, partly=False)
         return dropped
 
     async def take_each(self, sent: SentProfiles, format_name: str) -> tuple[Counter[str], list[str]]:
-        """Does what `take` does, but takes the profiles that can be taken. Returns also why the others were refused;
-        why some could not be read comes first."""
+        """Does what `take_all` does, but takes the profiles that can be taken. Returns also why the others were
+        refused; why some could not be read comes first."""
         dropped, refused = await self._take(sent.profiles, format_name, partly=True)
         if sent.refused:
             metrics.DROPPED.labels("profiles").inc(len(sent.refused))

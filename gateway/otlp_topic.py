@@ -36,18 +36,18 @@ Take = Callable[[Message], Awaitable[None]]
 def spans_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     """Takes the spans of `gateway_spans_topic`."""
 
-    async def take(message: Message) -> None:
+    async def receive(message: Message) -> None:
         with intake.memory.request() as reading:
             await take_spans(intake, reading, message.value() or b"", format_name="kafka")
 
-    return OtlpTopic(settings, settings.gateway_spans_topic, GATEWAY_SPANS_GROUP, take)
+    return OtlpTopic(settings, settings.gateway_spans_topic, GATEWAY_SPANS_GROUP, receive)
 
 
 def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     """Takes the profiles of `gateway_profiles_topic`. If one profile of a message cannot be taken, the message becomes
     a dead letter as well: nobody would read an answer."""
 
-    async def take(message: Message) -> None:
+    async def receive(message: Message) -> None:
         check_revision(_header(message, HEADER) or [str(settings.gateway_profiles_revision)])
         identity = f"{message.topic()}/{message.partition()}/{message.offset()}"
         arrival = Arrival(message.timestamp()[1] * _MS, identity.encode())
@@ -57,7 +57,7 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
         if answer.partial_success.rejected_profiles:
             raise bad_profile(answer.partial_success.error_message)
 
-    return OtlpTopic(settings, settings.gateway_profiles_topic, GATEWAY_PROFILES_GROUP, take)
+    return OtlpTopic(settings, settings.gateway_profiles_topic, GATEWAY_PROFILES_GROUP, receive)
 
 
 def _header(message: Message, name: str) -> list[str]:

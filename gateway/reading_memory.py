@@ -72,7 +72,7 @@ class ReadingMemory:
         finally:
             self.end(reading)
 
-    def take(self, reading: "Reading", size: int) -> None:
+    def reserve(self, reading: "Reading", size: int) -> None:
         """Raises Refused where other requests take too much, or this one would take more than all may."""
         with self._lock:
             if reading.used + size > self._limit:
@@ -104,7 +104,7 @@ class Reading:
 
     def hold(self, size: int) -> None:
         """Counts bytes that the request keeps. Raises Refused where others take too much memory."""
-        self._memory.take(self, size)
+        self._memory.reserve(self, size)
 
     def before_reading(
         self,

@@ -74,7 +74,7 @@ def start(
     clients = clients or Clients(settings.clickhouse)
     clock = KafkaClock()
     if settings.kafka_in_process:  # its messages have the time of this machine
-        clock.note(time.time_ns() // 10**6)
+        clock.advance(time.time_ns() // 10**6)
     runners = [_runner(kind, settings, clients, stop, clock) for kind in kinds or _wanted(settings)]
     running = Running(runners, [], {})
     for runner in runners:
@@ -108,7 +108,7 @@ def _runner(
 ) -> Runner:  # fmt: skip
     """Raises SettingError where the settings name no destination."""
     flush_s, flush_bytes = settings.flush_s, _FLUSH_BYTES
-    limits = TimeLimits.of(settings)
+    limits = TimeLimits.from_settings(settings)
     sink: Sink
     if kind == "clickhouse":
         sink = ClickHouseSink(clients, limits)

@@ -14,7 +14,7 @@ from streams import metrics
 class Watchdog:
     """Watches the group's lag until `close`, and calls `bark` with the reason when the worker must end.
 
-    `own` returns the worker's partitions, and what was done for each beside offsets, as `Standstills.take` has it: a
+    `own` returns the worker's partitions, and what was done for each beside offsets, as `Standstills.update` has it: a
     takeover may take longer than the limit.
     """
 

@@ -58,7 +58,7 @@ class Worker:
             read_retention(settings),
         )
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
-        limits = TimeLimits.of(settings)
+        limits = TimeLimits.from_settings(settings)
         self._logs = Logs(settings, limits)
         rate = Rate(settings.dead_letters_per_minute)
         self._tasks = PartitionTasks(

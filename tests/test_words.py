@@ -1,10 +1,13 @@
-"""One word for one idea: names of classes."""
+"""One word for one idea: names of classes and functions."""
 
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.prose import GENERATED, ROOT, tracked
+
+VAGUE = {"of", "take", "note", "together"}
+"""Not the names of a public function, method or module: they do not say what is done to what."""
 
 
 def test_a_class_name_means_one_class() -> None:
@@ -15,6 +18,15 @@ def test_a_class_name_means_one_class() -> None:
             places[node.name].append(f"{path}:{node.lineno}")
     assert len(places) > 500
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_functions_and_modules_have_names_that_say_what_they_do() -> None:
+    functions = [
+        f"{path}:{node.lineno}: {node.name}"
+        for path, node in definitions()
+        if not isinstance(node, ast.ClassDef) and node.name in VAGUE
+    ]
+    assert functions + [path for path in product() if path.rpartition("/")[2].removesuffix(".py") in VAGUE] == []
 
 
 def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:

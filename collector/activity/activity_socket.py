@@ -60,7 +60,7 @@ class _Service(NamedTuple):
 
 
 class ActivityReceiver(ProcessListener):
-    """Receives datagrams on a thread of its own, because the kernel queues only ten of them. Keeps them until `take`.
+    """Receives datagrams on a thread of its own, because the kernel queues only ten of them. Keeps them until `drain`.
 
     Makes the socket file and its directory, open to every user, and replaces a stale socket. Raises OSError where that
     is impossible, and FileExistsError where another collector listens on it or where it is no socket. Keeps at most
@@ -84,10 +84,10 @@ class ActivityReceiver(ProcessListener):
         self._thread = threading.Thread(target=self._receive, name="activity", daemon=True)
         self._thread.start()
 
-    def take(self) -> ActivityIntervals:
+    def drain(self) -> ActivityIntervals:
         """Returns everything that came since the last call."""
         with self._lock:
-            received = self._buffer.take()
+            received = self._buffer.drain()
             dropped, self._dropped = self._dropped, 0
         self._floods.report()
         return join_datagrams(received, dropped)
@@ -118,7 +118,7 @@ class ActivityReceiver(ProcessListener):
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
     def close(self) -> None:
-        """Stops receiving, and removes the socket file. `take` still works."""
+        """Stops receiving, and removes the socket file. `drain` still works."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(2.0)
@@ -167,7 +167,7 @@ class ActivityReceiver(ProcessListener):
             for dropped in self._buffer.add(ReceivedDatagram(sender.pid, sender.uid, tid, datagram, len(content))):
                 self.counts.overflowed += len(dropped.tid)
                 self._dropped += len(dropped.tid)
-                self._floods.note(dropped.pid, dropped.uid)
+                self._floods.add(dropped.pid, dropped.uid)
 
     def _note_service(self, sender: DatagramSender, name: str) -> None:
         if sender.pid not in self._services:

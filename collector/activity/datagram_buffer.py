@@ -52,7 +52,7 @@ class DatagramBuffer:
         self._user_bytes[datagram.uid] += datagram.bytes
         return self._make_room() if self._user_bytes.total() > self._room else []
 
-    def take(self) -> list[ReceivedDatagram]:
+    def drain(self) -> list[ReceivedDatagram]:
         """Returns what is kept, and keeps nothing any more."""
         datagrams = [datagram for datagram in self._datagrams if datagram is not None]
         self._clear()

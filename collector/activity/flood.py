@@ -23,7 +23,7 @@ class FloodLog:
         self._reported_cut = 0
         self._not_before = 0.0
 
-    def note(self, pid: int, uid: int) -> None:
+    def add(self, pid: int, uid: int) -> None:
         """Notes that a datagram was cut because there was no room for it."""
         self._without_room[pid, uid] += 1
 

@@ -28,7 +28,7 @@ class ReadPauses:
         now = time.monotonic()
         return all(self._until.get(reader, 0.0) <= now for reader in _readers(pid, start_ticks, uid))
 
-    def note(self, pid: int, start_ticks: int | None, uid: int, began: float) -> None:
+    def add(self, pid: int, start_ticks: int | None, uid: int, began: float) -> None:
         """Notes a read that began at `began` (time.monotonic()) and is done."""
         now = time.monotonic()
         if len(self._until) >= _LOOK_AT:

@@ -70,7 +70,7 @@ class ThreadIds:
             return
         began = time.monotonic()
         process.read(pid)
-        self._pauses.note(pid, process.start_ticks, uid, began)
+        self._pauses.add(pid, process.start_ticks, uid, began)
 
     def _process(self, pid: int, claimed_pid: int) -> "_Process":
         now = time.monotonic()

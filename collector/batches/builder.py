@@ -139,7 +139,7 @@ class BatchBuilder:
     def _build(self, window: DrainedWindow) -> None:
         dropped = self._unreported + self._buffer.take_dropped_samples()
         self._unreported = dropped + len(window.samples.pid) + window.samples.lost  # until it is handed over
-        messages = self._windows.messages(window, self._activity.take(), self._activity.services(), dropped)
+        messages = self._windows.messages(window, self._activity.drain(), self._activity.services(), dropped)
         if messages:
             self._buffer.append(messages)
         self._unreported = 0

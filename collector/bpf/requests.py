@@ -25,7 +25,7 @@ class KernelRequest(NamedTuple):
     time_monotonic_ns: int
 
 
-def take(buffer: RingBuffer) -> list[KernelRequest]:
+def read_requests(buffer: RingBuffer) -> list[KernelRequest]:
     """Reads all requests. Several CPUs may request the same: each distinct request is returned once, with the time of
     the last."""
     complete = records.complete_requests(buffer.unread())

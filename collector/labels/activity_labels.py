@@ -41,7 +41,7 @@ def label_activity(
     of_context[intervals.context[sent]] = service_row[sent]
     texts = list(strings)
     operations = [
-        names.of(texts[service], intervals.strings[row]) if service >= 0 else ""
+        names.limited(texts[service], intervals.strings[row]) if service >= 0 else ""
         for service, row in zip(of_context.tolist(), intervals.operation.tolist(), strict=True)
     ]
     operation = np.array([strings.setdefault(name, len(strings)) for name in operations], np.uint32)
@@ -62,7 +62,7 @@ def label_activity(
 
 def _service(known: ThreadLabels, pid: int, tid: int, comms: Mapping[int, str]) -> str | None:
     """None if a rule drops the thread."""
-    labels = known.of(pid, tid, comms.get(tid))
+    labels = known.labels(pid, tid, comms.get(tid))
     return None if labels is None else dict(labels).get(_SERVICE, "")
 
 
@@ -79,5 +79,5 @@ def _spans(
             service = _service(known, pid, pid, comms)
             services[pid] = of_process.get(pid) if service is None else service
         if (service := services[pid]) is not None:
-            span.service, span.operation = service, names.of(service, span.operation)
+            span.service, span.operation = service, names.limited(service, span.operation)
             yield pid, span

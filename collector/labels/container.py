@@ -53,7 +53,7 @@ class Containers:
         """How often the others were looked for in vain: what starts a container does not have its mounts yet."""
         self._lock = threading.Lock()
 
-    def of(self, group: Cgroup, pid: int = 0) -> Container:
+    def find(self, group: Cgroup, pid: int = 0) -> Container:
         """Returns the container of a control group; one without a name if it cannot be found. `pid`: of a process in
         it, if there is one."""
         if not _PLAIN.fullmatch(group.container_id):

@@ -109,7 +109,7 @@ class Pods:
     _closed: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
-    def of(self, pod_uid: str, container_id: str) -> Pod | None:
+    def find(self, pod_uid: str, container_id: str) -> Pod | None:
         """The pod, from memory. If the pod or its container is not known, requests the pods."""
         pod = self._pods.get(pod_uid)
         if pod is None or (container_id and container_id not in pod.containers):

@@ -104,7 +104,7 @@ class _Earlier(NamedTuple):
 
 
 class ThreadLabels(ProcessListener):
-    """Labels by thread. `notice` and `look` read /proc while a process runs; `of` answers from memory.
+    """Labels by thread. `notice` and `look` read /proc while a process runs; `labels` answers from memory.
 
     `defer`, `look`, `event` and `hint` are for any thread, the other methods for one.
     """
@@ -119,7 +119,7 @@ class ThreadLabels(ProcessListener):
         self._passed: dict[int, list[Hint]] = {}  # of those that they ran before, until `_current` takes them
         self._earlier: dict[int, deque[_Earlier]] = {}
         self._looked: dict[int, _Process] = {}  # what `look` read, until `_current` takes it
-        self._gone: dict[int, float] = {}  # when `of` was first asked about a process that it did not know
+        self._gone: dict[int, float] = {}  # when `labels` was first asked about a process that it did not know
         self._hints_lock = threading.Lock()
         self._deferred = Deferred()
 
@@ -129,7 +129,7 @@ class ThreadLabels(ProcessListener):
         return not self._was_read(pid) and pid in self._hints and self._deferred.add(pid)
 
     def look(self, process: Process) -> None:
-        """Reads a process while it runs; `notice` or `of` takes that when it is asked about it."""
+        """Reads a process while it runs; `notice` or `labels` takes that when it is asked about it."""
         if (read := self._read(process)) is not None:
             with self._hints_lock:
                 self._looked[process.pid] = read
@@ -197,7 +197,7 @@ class ThreadLabels(ProcessListener):
         self._current(pid)
         return np.array([earlier.until_monotonic_ns for earlier in self._earlier.get(pid, ())], np.uint64)
 
-    def of(
+    def labels(
         self, pid: int, tid: int, thread_name: str | None, span_name: str = "", monotonic_ns: int | None = None
     ) -> Labels | None:
         """The labels that a thread has, or had at a time, and that works for a span of this name; None if a relabeling
@@ -224,8 +224,8 @@ class ThreadLabels(ProcessListener):
         return self._labels(pid, tid, known, clean(cached[0]), clean(span_name)) if span_name else cached[1]
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Forgets processes that have ended, and those that were gone a minute ago when `of` was called. Call it after
-        every window."""
+        """Forgets processes that have ended, and those that were gone a minute ago when `labels` was called. Call it
+        after every window."""
         gone = []
         while self._gone and self._gone[pid := next(iter(self._gone))] < time.monotonic() - _KEEP_S:
             del self._gone[pid]
@@ -334,7 +334,7 @@ class ThreadLabels(ProcessListener):
         if not process.kernel:
             known.context = ContextReader(process.pid, is_gone=partial(is_another, process))
             known.context.look()
-            known.container = self._containers.of(known.facts.group, process.pid)
+            known.container = self._containers.find(known.facts.group, process.pid)
             self._look_for_pod(known)
             now = read_process(process.pid)
             if now not in (None, process) or not (now or known.facts.comm):
@@ -348,7 +348,7 @@ class ThreadLabels(ProcessListener):
         ):  # a child is in its parent's container
             parent = self._known.get(hint.parent)
             known.facts = Facts(group=parent.facts.group if parent else read_cgroup(folder_of(hint.parent)))
-            known.container = self._containers.of(known.facts.group, hint.parent)
+            known.container = self._containers.find(known.facts.group, hint.parent)
             self._look_for_pod(known)
         known.renew()
 
@@ -365,7 +365,7 @@ class ThreadLabels(ProcessListener):
         if self._config.pods is None or not group.pod_uid:
             return
         if known.pod is None or (group.container_id and group.container_id not in known.pod.containers):
-            pod = self._config.pods.of(group.pod_uid, group.container_id)
+            pod = self._config.pods.find(group.pod_uid, group.container_id)
             if pod is not None and pod is not known.pod:
                 known.pod = pod
                 known.renew()

@@ -38,7 +38,7 @@ def label(
     rows = np.full(len(threads), -1, np.int64)
     for i, (thread, time, span) in enumerate(zip(threads.tolist(), times.tolist(), spans.tolist(), strict=True)):
         pid, tid = thread >> 32, thread & 0xFFFFFFFF
-        thread_labels = known.of(pid, tid, samples.comms.get(tid), span_names[span], time)
+        thread_labels = known.labels(pid, tid, samples.comms.get(tid), span_names[span], time)
         if thread_labels is not None:
             rows[i] = labels.setdefault(_bounded(thread_labels, names) if span else thread_labels, len(labels))
     series = rows[of_sample]
@@ -51,7 +51,7 @@ def label(
 
 def _bounded(labels: Labels, names: OperationNames) -> Labels:
     by_name = dict(labels)
-    span_name = names.of(by_name.get("service", ""), by_name.get(SPAN_NAME, ""))
+    span_name = names.limited(by_name.get("service", ""), by_name.get(SPAN_NAME, ""))
     return tuple((name, span_name if name == SPAN_NAME else value) for name, value in labels)
 
 

@@ -131,7 +131,7 @@ class _Reported(NamedTuple):
 class FileListener(Protocol):
     """Is called when a process is seen to map a file."""
 
-    def note(self, build_id: str, owner: int, entry: MapsEntry, key: str) -> None:
+    def add(self, build_id: str, owner: int, entry: MapsEntry, key: str) -> None:
         """A process has a file of `owner` (as owner_of returns it) and with that key (Identity.key) mapped. Called at
         most once a second for each key, on any thread."""
 
@@ -201,7 +201,7 @@ class FileCache:
             entry = entry._replace(device=identity.device, inode=identity.inode)
         self._noted.put(key, _Noted(now, entry))
         for listener in self._listeners:
-            listener.note(identity.build_id, identity.owner, entry, key)
+            listener.add(identity.build_id, identity.owner, entry, key)
         if not self._held.touch(key, entry.pid):
             self._hold(entry, key)
         return identity

@@ -238,7 +238,7 @@ class ProcessMappings:
     def _perf_map(self, pid: int) -> PerfMap:
         with self._lock:
             known = self._table.get(pid)
-            return self._perf_maps.of(pid, known.history.began_monotonic_ns if known else 0)
+            return self._perf_maps.get(pid, known.history.began_monotonic_ns if known else 0)
 
     def _name(self, pid: int, located: Located, addresses: np.ndarray, anonymous: np.ndarray) -> None:
         """Names the anonymous addresses by the process's perf map."""

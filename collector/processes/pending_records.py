@@ -68,7 +68,7 @@ class PendingRecords:
         self._of_process[pid] = kept
         return True
 
-    def take(self, pid: int, until_monotonic_ns: int | None = None) -> list[Event]:
+    def pop(self, pid: int, until_monotonic_ns: int | None = None) -> list[Event]:
         """Decodes and removes the records of a process, in order; with a time, only those before it."""
         waiting = self._of_process.get(pid)
         events: list[Event] = []

@@ -119,7 +119,7 @@ class PerfMap:
         self._file, status = self._wait_for(
             partial(_find, self._root(), self._path, user), lambda late: os.close(late[0])
         )
-        self._owner = Owner.of(status)
+        self._owner = Owner.from_status(status)
         if status.st_size and status.st_mtime_ns < _began_unix_ns(self._process, self._began_monotonic_ns):
             with self._opened() as file:
                 lines = self._reader.lines(file, LinesJob(status.st_size, 0, 0, None), self._owner)  # only the checksum
@@ -200,7 +200,7 @@ class PerfMaps:
         self._maps: OrderedDict[int, PerfMap] = OrderedDict()
         self._forgotten: deque[int] = deque()
 
-    def of(self, pid: int, began_monotonic_ns: int = 0) -> PerfMap:
+    def get(self, pid: int, began_monotonic_ns: int = 0) -> PerfMap:
         """The map of a process, which is now the one asked about last. `began_monotonic_ns`: when it executed its
         program, if that is known."""
         self.expire()

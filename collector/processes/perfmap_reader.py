@@ -44,7 +44,7 @@ class Owner(NamedTuple):
     device: int  # 0 for other users, who may mount what they like in a namespace of theirs
 
     @classmethod
-    def of(cls, status: os.stat_result) -> "Owner":
+    def from_status(cls, status: os.stat_result) -> "Owner":
         return cls(status.st_uid, 0 if status.st_uid else status.st_dev)
 
 

@@ -149,7 +149,7 @@ class ProcessTable:
         known = self._known.get(pid)
         before = len(known.history) if known is not None else 0
         learned = False
-        for event in self._pending.take(pid, until_monotonic_ns):
+        for event in self._pending.pop(pid, until_monotonic_ns):
             if known is not None and event.time_monotonic_ns <= known.as_of_monotonic_ns:
                 continue
             self._notify_event(pid, event)

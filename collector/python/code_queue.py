@@ -28,7 +28,7 @@ class CodeQueue:
             self._ended = True
             self._changed.notify()
 
-    def take(self) -> tuple[int, list[int]] | None:
+    def pop(self) -> tuple[int, list[int]] | None:
         """Waits, and removes and returns a process and addresses of some of its code objects; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ended)

@@ -44,7 +44,7 @@ class PythonProcesses:
 
     def changed(self, pid: int, ranges: Iterable[FileRange]) -> Runtime | None:
         """Notes the mappings of a process; returns its interpreter, or None if it has none whose frames can be read."""
-        runtime = self.runtimes.of(ranges, partial(user_of, pid))
+        runtime = self.runtimes.find(ranges, partial(user_of, pid))
         while self._layouts_set < len(self.runtimes.layouts):
             self._set_layout(self._layouts_set, self.runtimes.layouts[self._layouts_set].walk.pack())
             self._layouts_set += 1

@@ -55,7 +55,7 @@ class PythonRuntimes:
         self.refused: Counter[str] = Counter()
         """How many files have an interpreter whose frames cannot be read, by reason."""
 
-    def of(self, ranges: Iterable[FileRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
+    def find(self, ranges: Iterable[FileRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
         the user of the process, None if it has ended."""
         biases = {mapped.file_key: mapped.bias for mapped in ranges if mapped.entry}  # the vDSO cannot be opened

@@ -80,7 +80,7 @@ class RequestQueue:
                 self._remove(next(iter(most.requests)))
                 metrics.SYMBOL_REQUESTS.labels("dropped").inc()
 
-    def take(self, large: bool) -> QueuedRequest | None:
+    def pop(self, large: bool) -> QueuedRequest | None:
         """Removes and returns the next request, of the large files or of the others; None if none of them waits."""
         with self._lock:
             for waiting in sorted(self._users.values(), key=attrgetter("turn")):

@@ -61,7 +61,7 @@ class SymbolFiles:
         self._seen: ByteCache[str, _Seen] = ByteCache(MAX_BYTES, _size)
         self._hashed: ByteCache[str, str] = ByteCache(MAX_HASHED_BYTES, lambda hashed, known: len(hashed) + len(known))
 
-    def note(self, build_id: str, owner: int, entry: MapsEntry, key: str = "") -> None:
+    def add(self, build_id: str, owner: int, entry: MapsEntry, key: str = "") -> None:
         """A process has a file with that build ID, of that owner, and with that key (Identity.key) mapped."""
         with self._lock:
             hashed, code = without_code(build_id)

@@ -153,7 +153,7 @@ class SymbolResponder:
 
     def _answer_next(self, builder: SymbolBuilder, large: bool) -> bool:
         """Answers the next request, of the large files or of the others; returns False if none of them waits."""
-        request = self._queue.take(large)
+        request = self._queue.pop(large)
         if request is None:
             return False
         self._answer(builder, request)

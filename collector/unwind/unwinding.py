@@ -192,7 +192,7 @@ class Unwinding:
         """The threads that get tables."""
         while True:
             with contextlib.suppress(queue.Empty):
-                if (file_key := wanted.take(LOOK_S)) is None:
+                if (file_key := wanted.pop(LOOK_S)) is None:
                     return
                 try:
                     load(file_key)

@@ -47,7 +47,7 @@ def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     loaded = ConfigFields(load_yaml(path, "scrape jobs"), str(path))
     defaults, left_out = _global(loaded.group("global"))
     jobs = tuple(_job(one, defaults) for one in loaded.groups("scrape_configs"))
-    left_out += [name for name in NOT_ABOUT_SCRAPING if loaded.take(name) is not None]
+    left_out += [name for name in NOT_ABOUT_SCRAPING if loaded.pop(name) is not None]
     if left_out:
         _log.info("%s: left out, as it is not about scraping profiles: %s", path, ", ".join(left_out))
     loaded.end()
@@ -66,7 +66,7 @@ def _global(fields: ConfigFields) -> tuple[_Global, list[str]]:
         body_size_limit=fields.size("body_size_limit", 0),
         labels=take_labels(fields.group("external_labels")),
     )
-    left_out = [f"global: {name}" for name in GLOBAL_ABOUT_METRICS if fields.take(name) is not None]
+    left_out = [f"global: {name}" for name in GLOBAL_ABOUT_METRICS if fields.pop(name) is not None]
     fields.end()
     return found, left_out
 
@@ -91,7 +91,7 @@ def _job(fields: ConfigFields, defaults: _Global) -> ScrapeJob:
         urls=tuple(_url(one) for one in sources["http_sd_configs"]),
         dns=tuple(name for one in sources["dns_sd_configs"] for name in _dns(one)),
         profiles=_profiles(profiling.group("pprof_config")),
-        rules=parse_rules(fields.take("relabel_configs"), f"{fields.where}: relabel_configs"),
+        rules=parse_rules(fields.pop("relabel_configs"), f"{fields.where}: relabel_configs"),
         scheme=fields.text("scheme", "http"),
         path_prefix=profiling.text("path_prefix"),
         http=take_http(fields),
@@ -155,7 +155,7 @@ def _url(fields: ConfigFields) -> TargetsUrl:
 
 
 def _dns(fields: ConfigFields) -> list[DnsName]:
-    names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type")
+    names, port, kind = fields.texts("names"), fields.pop("port"), fields.text("type")
     fields.end()
     if kind == SRV or (not kind and port is None):  # Prometheus's default
         return [DnsName(name, SRV) for name in names]

@@ -28,13 +28,13 @@ class ConfigFields:
     def has(self, name: str) -> bool:
         return name in self._left
 
-    def take(self, name: str) -> Any:
+    def pop(self, name: str) -> Any:
         """Returns what the field has, None where there is no such field."""
         return self._left.pop(name, None)
 
     def text(self, name: str, default: str = "") -> str:
         """Numbers are taken as they are written."""
-        value = self.take(name)
+        value = self.pop(name)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -42,7 +42,7 @@ class ConfigFields:
         return str(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        value = self.take(name)
+        value = self.pop(name)
         if not isinstance(value, bool | None):
             raise SettingError(f"{self.where}: {name}: expected true or false, got {shown(value)}")
         return default if value is None else value
@@ -72,7 +72,7 @@ class ConfigFields:
         value, which is how programs in Go write an empty list in JSON."""
         if empty and self.has(name) and self._left[name] is None:
             self._left[name] = []
-        value = self.take(name)
+        value = self.pop(name)
         kinds = (str, int, float) if numbers else (str,)
         if not isinstance(value, list) or not all(type(one) in kinds for one in value):  # true is an int for Python
             raise SettingError(f"{self.where}: {name}: expected a list of texts, got {shown(value)}")
@@ -80,11 +80,11 @@ class ConfigFields:
 
     def group(self, name: str) -> "ConfigFields":
         """Returns the fields below a field, none where there is no such field."""
-        return ConfigFields(self.take(name), f"{self.where}: {name}")
+        return ConfigFields(self.pop(name), f"{self.where}: {name}")
 
     def groups(self, name: str) -> list["ConfigFields"]:
         """Returns the mappings of a list."""
-        value = self.take(name)
+        value = self.pop(name)
         if not isinstance(value, list | None) or len(value or []) > _MAX_ENTRIES:
             raise SettingError(f"{self.where}: {name}: expected a list of at most {_MAX_ENTRIES}, got {shown(value)}")
         return [ConfigFields(one, f"{self.where}: {name} {number}") for number, one in enumerate(value or [], 1)]

@@ -30,7 +30,7 @@ class LogMark(NamedTuple):
     checksum: int
 
     @classmethod
-    def of(cls, message: Message) -> "LogMark":
+    def from_message(cls, message: Message) -> "LogMark":
         """Returns the mark of a consumed message."""
         return cls(message.offset() or 0, checksum(message.value()))
 
@@ -60,7 +60,7 @@ def absent(settings: KafkaSettings, marks: Mapping[Partition, LogMark], **more: 
     with contextlib.closing(reader):
         for message in first_messages(reader, positions):
             partition = (message.topic() or "", message.partition() or 0)
-            if message.error() is not None or LogMark.of(message) != marks[partition]:
+            if message.error() is not None or LogMark.from_message(message) != marks[partition]:
                 low, _ = reader.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_S)
                 if low <= marks[partition].offset:
                     gone.add(partition)

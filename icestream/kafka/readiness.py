@@ -74,7 +74,7 @@ class Standstills:
         self._seconds: dict[Partition | None, float] = {}  # None: of the group
         self._lags: dict[Partition, int] = {}
 
-    def take(self, offsets: GroupOffsets, own: Mapping[Partition, int | None], now_s: float) -> None:
+    def update(self, offsets: GroupOffsets, own: Mapping[Partition, int | None], now_s: float) -> None:
         """Takes the offsets of one moment. `own`: the partitions of this process, and the work that it did on them
         beside offsets; None for one that waits for others. The time of a partition starts when the process gets it.
 
@@ -152,7 +152,7 @@ class GroupWatch:
                 self._set_problem(f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}")
                 standstills = Standstills()  # without Kafka nobody makes progress
             else:
-                standstills.take(offsets, self._own(), time.monotonic())
+                standstills.update(offsets, self._own(), time.monotonic())
                 problems = offsets.problem, standstills.longer_than(self._limit_s)
                 self._set_problem("; ".join(filter(None, problems)) or None)
                 self._on_offsets(offsets, standstills)

@@ -29,7 +29,7 @@ class OperationNames:
         self._services: dict[str, _Service] = {}
         self._lock = threading.Lock()
 
-    def of(self, service: str, operation: str) -> str:
+    def limited(self, service: str, operation: str) -> str:
         """Returns the operation, or what stands for it."""
         if not operation:
             return ""

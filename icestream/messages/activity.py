@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from icestream.columns import message_columns, packed
 from icestream.columns.message_columns import Texts
-from icestream.messages import checks, together
+from icestream.messages import checks, joined_columns
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_TIME, Times
 from icestream.times import MAX_UNIX_NANO
@@ -138,19 +138,19 @@ def _intervals(
 ) -> list[dict[str, np.ndarray]]:
     """Returns the columns of each message's intervals."""
     names = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
-    counts, (offset, *rest) = together.columns(messages, *(f"interval_{name}" for name in names))
+    counts, (offset, *rest) = joined_columns.columns(messages, *(f"interval_{name}" for name in names))
     values = dict(zip(names[1:], rest, strict=True))
-    together.check_index("interval_context", values["context"], list(map(len, contexts)), counts)
-    together.check_index("interval_service", values["service"], list(map(len, strings)), counts)
+    joined_columns.check_index("interval_context", values["context"], list(map(len, contexts)), counts)
+    joined_columns.check_index("interval_service", values["service"], list(map(len, strings)), counts)
     checks.check_sum("interval_thread_cpu_ns", values["thread_cpu_ns"])
     # Limits below which the sums that follow do not overflow.
     checks.check_column("interval_start_offset_ns", np.abs(offset.astype(float)), MAX_UNIX_NANO)
     checks.check_column("interval_duration_ns", values["duration_ns"], MAX_UNIX_NANO)
-    start = offset + together.of_rows([message.start_unix_nano for message in messages], counts)
-    together.check_times("interval_start_offset_ns", start, times, counts)
-    together.check_times("interval_duration_ns", start + values["duration_ns"].astype(np.int64), times, counts)
+    start = offset + joined_columns.of_rows([message.start_unix_nano for message in messages], counts)
+    joined_columns.check_times("interval_start_offset_ns", start, times, counts)
+    joined_columns.check_times("interval_duration_ns", start + values["duration_ns"].astype(np.int64), times, counts)
     parts: list[dict[str, np.ndarray]] = [{} for _ in messages]
-    together.split({"start_unix_nano": start, **values}, counts, parts)
+    joined_columns.split({"start_unix_nano": start, **values}, counts, parts)
     return parts
 
 
@@ -184,8 +184,8 @@ def _spans(messages: Sequence[ActivityBatch], times: Sequence[Times]) -> list[Sp
         operation=texts["operation"],
         status=columns.numbers["status"],
     )
-    together.check_times("spans.start_unix_nano", spans.start_unix_nano, times, counts)
-    together.check_times("spans.end_unix_nano", spans.end_unix_nano, times, counts)
+    joined_columns.check_times("spans.start_unix_nano", spans.start_unix_nano, times, counts)
+    joined_columns.check_times("spans.end_unix_nano", spans.end_unix_nano, times, counts)
     if len(messages) == 1:
         return [spans]
     ends = np.cumsum(counts).tolist()

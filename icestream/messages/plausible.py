@@ -62,7 +62,7 @@ class TimeLimits:
     early_ns: int  # after it: a host's clock may be ahead
 
     @classmethod
-    def of(cls, settings: MessageSettings) -> "TimeLimits":
+    def from_settings(cls, settings: MessageSettings) -> "TimeLimits":
         return cls(settings.max_late_days * DAY_NS, settings.max_early_hours * HOUR_NS)
 
     def collected(self, timestamp_ms: int) -> Times:

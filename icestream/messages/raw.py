@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from icestream.columns import index_ranges, packed
-from icestream.messages import checks, together
+from icestream.messages import checks, joined_columns
 from icestream.messages.checks import BadMessage, Labels
 from icestream.messages.plausible import ANY_TIME, Times, check_spread
 from icestream.v1.common_pb2 import BatchId, Mapping
@@ -143,7 +143,7 @@ def _columns(
     for part, counts in (
         (locations, locations_of), (lines, lines_of), (stacks, stacks_of), (frames, frames_of), (samples, samples_of),
     ):  # fmt: skip
-        together.split(part, counts, columns)
+        joined_columns.split(part, counts, columns)
     return columns
 
 
@@ -173,20 +173,20 @@ def _locations(
     messages: Sequence[RawBatch], strings: Sequence[int], mappings: Sequence[Sequence[Mapping]]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Returns the columns, and how many rows each message has; so do the functions below."""
-    counts, (mapping, address) = together.columns(messages, "location_mapping", "location_address")
-    together.check_index("location_mapping", mapping, list(map(len, mappings)), counts)
+    counts, (mapping, address) = joined_columns.columns(messages, "location_mapping", "location_address")
+    joined_columns.check_index("location_mapping", mapping, list(map(len, mappings)), counts)
     function, file, line, line_count = (
-        together.column(messages, f"location_{name}", counts, default=0)
+        joined_columns.column(messages, f"location_{name}", counts, default=0)
         for name in ("function", "file", "line", "line_count")
     )
-    together.check_index("location_function", function, strings, counts)
-    together.check_index("location_file", file, strings, counts)
+    joined_columns.check_index("location_function", function, strings, counts)
+    joined_columns.check_index("location_file", file, strings, counts)
     checks.check_column("location_line", line, checks.MAX_LINE)
     checks.check_column("location_line_count", line_count, MAX_SENT_LINES)
     kinds = [one.kind for one in chain.from_iterable(mappings)]
     if Mapping.NAMED in kinds:
         first = index_ranges.starts(np.array(list(map(len, mappings))))
-        named = (np.array(kinds) == Mapping.NAMED)[mapping + together.of_rows(first.tolist(), counts)]
+        named = (np.array(kinds) == Mapping.NAMED)[mapping + joined_columns.of_rows(first.tolist(), counts)]
         address[named] = 0
         if line_count[named].any():
             raise BadMessage("location_line_count", "expected no lines of locations in a mapping of kind NAMED")
@@ -203,11 +203,11 @@ def _locations(
 def _lines(
     messages: Sequence[RawBatch], line_count: np.ndarray, locations: np.ndarray, strings: Sequence[int]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    counts = together.sums(line_count, locations)
+    counts = joined_columns.sums(line_count, locations)
     names = ("line_function", "line_file", "line_number", "line_start_line")
-    columns = {name: together.column(messages, name, counts) for name in names}
+    columns = {name: joined_columns.column(messages, name, counts) for name in names}
     for name in names[:2]:
-        together.check_index(name, columns[name], strings, counts)
+        joined_columns.check_index(name, columns[name], strings, counts)
     for name in names[2:]:
         checks.check_column(name, columns[name], checks.MAX_LINE)
     return columns, counts
@@ -221,11 +221,11 @@ def _stacks(
     depth = depth.astype(np.int64)
     frames, frame_counts = packed.columns(messages, "stack_frames")
     checks.check_column("stack_depth", depth, MAX_DEPTH)
-    for expected, got in zip(together.sums(depth, stacks).tolist(), frame_counts.tolist(), strict=True):
+    for expected, got in zip(joined_columns.sums(depth, stacks).tolist(), frame_counts.tolist(), strict=True):
         if expected != got:
             raise BadMessage("stack_frames", f"expected {expected} frames, as stack_depth says, got {got}")
-    together.check_index("stack_frames", frames, locations.tolist(), frame_counts)
-    stack_id = together.column(messages, "stack_id", stacks, default=0)
+    joined_columns.check_index("stack_frames", frames, locations.tolist(), frame_counts)
+    stack_id = joined_columns.column(messages, "stack_id", stacks, default=0)
     stack_id[depth == 0] = 0
     return {"stack_depth": depth, "stack_id": stack_id}, {"stack_frames": frames}, stacks, frame_counts
 
@@ -233,23 +233,23 @@ def _stacks(
 def _samples(
     messages: Sequence[RawBatch], stacks: np.ndarray, contexts: Sequence[np.ndarray]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    counts, (offset_us, series, pid, tid, stack) = together.columns(
+    counts, (offset_us, series, pid, tid, stack) = joined_columns.columns(
         messages, "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack"
     )
-    context = together.column(messages, "sample_context", counts, default=0)
+    context = joined_columns.column(messages, "sample_context", counts, default=0)
     offset_ns = offset_us.astype(np.int64) * 1000
     window_ns = [message.end_unix_nano - message.start_unix_nano for message in messages]
-    late = offset_ns >= together.of_rows(window_ns, counts)
+    late = offset_ns >= joined_columns.of_rows(window_ns, counts)
     if late.any():
         raise BadMessage(
             "sample_offset_us", f"expected times within the window of {window_ns[0]} ns, got {offset_us[late].max()}"
         )
-    together.check_index("sample_series", series, [len(message.series) for message in messages], counts)
-    together.check_index("sample_stack", stack, stacks.tolist(), counts)
-    together.check_index("sample_context", context, [len(one) + 1 for one in contexts], counts)
+    joined_columns.check_index("sample_series", series, [len(message.series) for message in messages], counts)
+    joined_columns.check_index("sample_stack", stack, stacks.tolist(), counts)
+    joined_columns.check_index("sample_context", context, [len(one) + 1 for one in contexts], counts)
     count, value = _amounts(messages, counts)
     return {
-        "time_unix_nano": offset_ns + together.of_rows([message.start_unix_nano for message in messages], counts),
+        "time_unix_nano": offset_ns + joined_columns.of_rows([message.start_unix_nano for message in messages], counts),
         "sample_series": series,
         "sample_pid": pid,
         "sample_tid": tid,
@@ -272,22 +272,22 @@ def _known(
             for message, one in zip(messages, contexts, strict=True)
         ]
         first = index_ranges.starts(np.array(list(map(len, contexts))))
-        row = context + together.of_rows(first.tolist(), counts) - 1
+        row = context + joined_columns.of_rows(first.tolist(), counts) - 1
         context[rows[~np.concatenate(is_known)[row[rows]]]] = 0
     return context
 
 
 def _amounts(messages: Sequence[RawBatch], counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts, int32, and values, int64, with their defaults filled in."""
-    count = together.column(messages, "sample_count", counts, default=1)
+    count = joined_columns.column(messages, "sample_count", counts, default=1)
     checks.check_column("sample_count", count, checks.MAX_OBSERVATIONS)
     given, given_of = packed.columns(messages, "sample_value")
     if len(given):
-        value = together.column(messages, "sample_value", counts, default=0)
+        value = joined_columns.column(messages, "sample_value", counts, default=0)
         checks.check_sum("sample_value", value)
         if (given_of == counts).all():
             return count.astype(np.int32), value.astype(np.int64)
-    period = together.of_rows([message.period for message in messages], counts)
+    period = joined_columns.of_rows([message.period for message in messages], counts)
     checks.check_sum("sample_value", count.astype(float) * period.astype(float))
     by_period = count.astype(np.int64) * period
     if len(given):

@@ -190,7 +190,7 @@ def _collect() -> _Collected:
         if thread.idle:
             continue
         ended = thread.ended  # before its rows are taken: nothing can come after
-        rows = thread.take()
+        rows = thread.drain()
         columns.context.extend(rows[0::WIDTH])  # type: ignore[arg-type] # flat rows mix types
         columns.start.extend(rows[1::WIDTH])  # type: ignore[arg-type]
         columns.start_cpu.extend(rows[2::WIDTH])  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ class Registry:
 
 
 class Thread:
-    """State of one thread. Only `idle`, `take` and `take_spans` are for another thread, always the same one."""
+    """State of one thread. Only `idle`, `drain` and `take_spans` are for another thread, always the same one."""
 
     __slots__ = (
         "context",
@@ -219,7 +219,7 @@ class Thread:
         all_reported = self.dropped == self.reported and self.dropped_spans == self.reported_spans
         return all_reported and not (self.rows or self.opened or self.spans or self.ended)
 
-    def take(self) -> list[Context | int]:
+    def drain(self) -> list[Context | int]:
         """Returns the finished rows and the part of the open one until now, WIDTH values for each row in one list."""
         opened = self.opened  # before the rows: so that all that ended before it are among them
         rows = _take_all(self.rows)

@@ -36,7 +36,7 @@ def merge(batches: Sequence[RawColumns]) -> MergedBatches:
     contexts = np.array([len(batch.contexts) for batch in batches])
     samples = np.array([len(batch.time_unix_nano) for batch in batches])
 
-    def together(name: str) -> np.ndarray:
+    def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(batch, name) for batch in batches])
 
     def mapped(name: str, rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -47,7 +47,7 @@ def merge(batches: Sequence[RawColumns]) -> MergedBatches:
         first = index_ranges.starts(counts).astype(np.uint32)
         return np.concatenate([getattr(batch, name) + by for batch, by in zip(batches, first, strict=True)])
 
-    own_context = together("sample_context")
+    own_context = joined("sample_context")
     context = moved("sample_context", contexts)
     context[own_context == 0] = 0
     columns = replace(
@@ -56,27 +56,27 @@ def merge(batches: Sequence[RawColumns]) -> MergedBatches:
         mappings=[mapping for _, mapping in mappings.values()],
         series=[labels for batch in batches for labels in batch.series],
         location_mapping=mapped("location_mapping", mapping_rows),
-        location_address=together("location_address"),
+        location_address=joined("location_address"),
         location_function=mapped("location_function", string_rows),
         location_file=mapped("location_file", string_rows),
-        location_line=together("location_line"),
-        location_line_count=together("location_line_count"),
+        location_line=joined("location_line"),
+        location_line_count=joined("location_line_count"),
         line_function=mapped("line_function", string_rows),
         line_file=mapped("line_file", string_rows),
-        line_number=together("line_number"),
-        line_start_line=together("line_start_line"),
-        stack_depth=together("stack_depth"),
-        stack_id=together("stack_id"),
+        line_number=joined("line_number"),
+        line_start_line=joined("line_start_line"),
+        stack_depth=joined("stack_depth"),
+        stack_id=joined("stack_id"),
         stack_frames=moved("stack_frames", locations),
-        contexts=together("contexts"),
-        time_unix_nano=together("time_unix_nano"),
+        contexts=joined("contexts"),
+        time_unix_nano=joined("time_unix_nano"),
         sample_series=moved("sample_series", series),
-        sample_pid=together("sample_pid"),
-        sample_tid=together("sample_tid"),
+        sample_pid=joined("sample_pid"),
+        sample_tid=joined("sample_tid"),
         sample_stack=moved("sample_stack", stacks),
         sample_context=context,
-        sample_count=together("sample_count"),
-        sample_value=together("sample_value"),
+        sample_count=joined("sample_count"),
+        sample_value=joined("sample_value"),
     )
     return MergedBatches(columns, batches, locations, samples)
 

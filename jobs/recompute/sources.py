@@ -150,7 +150,7 @@ def choose(kind: str, settings: MessageSettings, uri: str, start_unix_nano: int,
     covered = archive.covers(uri, RAW) if uri and kind != "kafka" else None
     if kind == "archive" and covered is None:
         raise SourceError(f"there is no archive in {uri or 'no folder'}: give --archive, or --source kafka")
-    limits = TimeLimits.of(settings)
+    limits = TimeLimits.from_settings(settings)
     goes_back = covered is not None and covered[0] <= start_unix_nano
     if kind == "archive" or (kind == "auto" and goes_back):
         return ArchiveSource(uri, cut, limits=limits)

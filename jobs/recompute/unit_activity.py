@@ -15,10 +15,10 @@ from streams.operators.attach import (
     ThreadIntervals,
     attach,
     attach_threads,
+    concatenate,
     in_order,
     join,
     thread_keys,
-    together,
     unordered,
 )
 from streams.operators.retained import RunId
@@ -40,7 +40,7 @@ class UnitActivity:
     def add(self, activity: ActivityColumns) -> None:
         intervals = unordered(activity, named=False)
         if len(intervals):
-            self._parts[RunId.of(activity)].append(intervals)
+            self._parts[RunId.from_batch(activity)].append(intervals)
 
     def attach(self, merged: MergedBatches, operator: Attach) -> Attached:
         """Returns the contexts of all samples. An operator of the user is called with one batch at a time."""
@@ -50,14 +50,14 @@ class UnitActivity:
         near: dict[int, tuple[int, ThreadIntervals]] = {}
         of_batch = []
         for batch in merged.batches:
-            number = runs.setdefault(RunId.of(batch), len(runs))
+            number = runs.setdefault(RunId.from_batch(batch), len(runs))
             of_batch.append(number)
             near |= {id(part): (number, part) for part in self._near(batch)}
         return _at_once(merged, of_batch, list(near.values()))
 
     def _near(self, batch: RawColumns) -> list[ThreadIntervals]:
         """Returns the parts that may have intervals in the window of a batch."""
-        run_id = RunId.of(batch)
+        run_id = RunId.from_batch(batch)
         parts = self._parts.get(run_id, [])
         spans = self._spans.get(run_id)
         if spans is None or len(spans) != len(parts):  # from the first start to the last end of each part
@@ -73,7 +73,7 @@ def _one_by_one(merged: MergedBatches, operator: Attach, near: Sequence[Sequence
     attached = []
     for batch, parts in zip(merged.batches, near, strict=True):
         within = [part.overlapping(batch.start_monotonic_ns, batch.end_monotonic_ns) for part in parts]
-        attached.append(operator(batch, in_order(together([join([]), *within]))))
+        attached.append(operator(batch, in_order(concatenate([join([]), *within]))))
     first = index_ranges.starts(np.array([len(one.contexts) for one in attached])).astype(np.uint32)
     context = [np.where(one.context > 0, one.context + by, 0) for one, by in zip(attached, first, strict=True)]
     return Attached(
@@ -94,7 +94,7 @@ def _at_once(
     raw = merged.columns
     if not near:
         return attach(raw, join([]))
-    intervals = together([part for _, part in near])
+    intervals = concatenate([part for _, part in near])
     threads, rank = np.unique(intervals.thread, return_inverse=True)
     run = np.repeat(np.array([number for number, _ in near]), [len(part) for _, part in near])
     intervals = replace(intervals, thread=(run * len(threads) + rank).astype(np.uint64))

@@ -20,7 +20,7 @@ class Bucket:
     start_unix_s: int
 
 
-def together(buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[list[Bucket]]:
+def grouped(buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[list[Bucket]]:
     """Yields buckets of one level in groups, each of one day, that are built together; they keep their order.
 
     `rows`: how many each day has, by its start.

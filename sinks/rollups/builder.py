@@ -30,7 +30,7 @@ from sinks.clickhouse.disk_room import DiskRoom
 from sinks.clickhouse.migrate import check
 from sinks.clickhouse.retention import kept_days, sample_days
 from sinks.rollups import operation_tables
-from sinks.rollups.buckets import Bucket, one_by_one, together
+from sinks.rollups.buckets import Bucket, grouped, one_by_one
 from sinks.rollups.builds import note_builds, read_sources, read_valid_builds
 from sinks.rollups.changes import REQUESTS_QUIET_S, Changes, insert_settings, read_changes
 from sinks.rollups.old_samples import drop_old_samples
@@ -172,7 +172,7 @@ class Rollups:
 
     def _groups(self, buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[list[Bucket]]:
         """Yields buckets of one level in the groups that are built together. `rows`: how many each day has."""
-        for group in together(buckets, rows):
+        for group in grouped(buckets, rows):
             if group[0].level == OPERATION_MINUTES and len(group) > 1:
                 starts = [bucket.start_unix_s for bucket in group]
                 client = self._clients.get()  # another one after an error

@@ -105,7 +105,7 @@ class Assignment:
         key = (topic, partition)
         if (doubt := self._doubts.get(key)) is not None:
             if doubt.looks:
-                doubt.take(message)
+                doubt.compare(message)
             return
         if key not in self.pending:
             self.pending[key] = Pending()
@@ -114,7 +114,7 @@ class Assignment:
             return
         self._count_gap(reader, key, offset)
         self.pending[key].add(message)
-        self._last[key] = LogMark.of(message)
+        self._last[key] = LogMark.from_message(message)
         self._checked.setdefault(key, self._last[key])
 
     def doubt(self) -> None:
@@ -122,7 +122,7 @@ class Assignment:
         for key in self._assigned - self._new:
             pending = self.pending.get(key, _NOTHING)
             read = pending.messages[-1:]
-            marks = (*map(LogMark.of, read), *pending.marks)
+            marks = (*map(LogMark.from_message, read), *pending.marks)
             if key in self._doubts:
                 self._doubts[key].looks = False
             elif marks:

@@ -46,10 +46,10 @@ class Doubt:
         self.found = self.found or self.marks
         return max(self.goes_on_at, low)
 
-    def take(self, message: Message) -> None:
+    def compare(self, message: Message) -> None:
         """Takes the message that came next."""
         self.looks = False
-        if LogMark.of(message) == self.marks[0]:
+        if LogMark.from_message(message) == self.marks[0]:
             self.found, self.marks = self.marks, ()
         else:
             self._is_absent()

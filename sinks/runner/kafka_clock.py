@@ -31,7 +31,7 @@ class KafkaClock:
         """By how much Kafka's clock is ahead of the monotonic one, Unix seconds."""
         self._warned = False
 
-    def note(self, timestamp_ms: int) -> None:
+    def advance(self, timestamp_ms: int) -> None:
         """Notes the timestamp of a message that Kafka has; below 1: it has none."""
         if timestamp_ms > 0:
             self._ahead_s = max(self._ahead_s, timestamp_ms / 1000 - time.monotonic())

@@ -82,9 +82,9 @@ class Pending:
         last = self.next().last
         return [m for m in self.messages if _offset(m) <= last]
 
-    def note(self) -> CommitNote:
+    def commit_note(self) -> CommitNote:
         """Returns what to commit with the range, which the sink is about to write."""
-        return CommitNote(self.next(), (LogMark.of(self.in_range()[-1]), *self.marks))
+        return CommitNote(self.next(), (LogMark.from_message(self.in_range()[-1]), *self.marks))
 
     def stored(self) -> CommitNote:
         """Returns what to commit once a range is written."""
@@ -103,7 +103,7 @@ class Pending:
     def written(self) -> None:
         """Forgets the range in flight. The messages after it become a new one."""
         last = self.next().last
-        self._mark(LogMark.of(self.in_range()[-1]))
+        self._mark(LogMark.from_message(self.in_range()[-1]))
         self.in_flight, self.retried, self.decoded, self.problem, self.failures = None, False, None, None, 0
         self.messages = [m for m in self.messages if _offset(m) > last]
         self.size = sum(map(_size, self.messages))

@@ -74,7 +74,7 @@ class RangeWriter:
             return True
         return self._commit(
             reader,
-            [TopicPartition(*key, of.first, metadata=str(pending[key].note())) for key, of in new.items()],
+            [TopicPartition(*key, of.first, metadata=str(pending[key].commit_note())) for key, of in new.items()],
         )
 
     def _commit(self, reader: Consumer, offsets: list[TopicPartition]) -> bool:

@@ -204,7 +204,7 @@ class Runner:
                 self._complain(error)
                 continue
             self._assignment.add(reader, message)
-            self._clock.note(message.timestamp()[1])
+            self._clock.advance(message.timestamp()[1])
             self._knows_time = True
             metrics.MESSAGES.labels(self.sink.name, message.topic() or "").inc()
             metrics.BYTES.labels(self.sink.name, message.topic() or "").inc(len(message.value() or b""))
@@ -225,7 +225,7 @@ class Runner:
         except KafkaException as error:
             log.debug("%s: Kafka does not tell the newest timestamp: %s", self.sink.name, error)
             return
-        self._clock.note(newest_ms)
+        self._clock.advance(newest_ms)
         self._knows_time = newest_ms > 0
 
     def _check_logs(self, offsets: GroupOffsets) -> None:

@@ -68,7 +68,7 @@ def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_
 def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
     """Returns rows of `spans` of one or more messages."""
 
-    def together(name: str) -> np.ndarray:
+    def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(one.spans, name) for one in messages])
 
     def texts(name: str) -> pa.Array:
@@ -76,16 +76,16 @@ def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
 
     return pa.table(
         {
-            "trace_id": arrow.binary(together("trace_id")),
-            "span_id": arrow.binary(together("span_id")),
-            "parent_span_id": arrow.binary(together("parent_span_id")),
+            "trace_id": arrow.binary(joined("trace_id")),
+            "span_id": arrow.binary(joined("span_id")),
+            "parent_span_id": arrow.binary(joined("parent_span_id")),
             "name": texts("name"),
             "service": texts("service").dictionary_encode(),
             "host_id": arrow.repeated([one.host_id for one in messages], [len(one.spans.status) for one in messages]),
-            "start_time": pa.array(together("start_unix_nano"), pa.timestamp("ns", "UTC")),
-            "end_time": pa.array(together("end_unix_nano"), pa.timestamp("ns", "UTC")),
+            "start_time": pa.array(joined("start_unix_nano"), pa.timestamp("ns", "UTC")),
+            "end_time": pa.array(joined("end_unix_nano"), pa.timestamp("ns", "UTC")),
             "operation": texts("operation").dictionary_encode(),
-            "status": arrow.texts(together("status"), STATUSES),
+            "status": arrow.texts(joined("status"), STATUSES),
         }
     )
 

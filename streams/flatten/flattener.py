@@ -128,8 +128,8 @@ class _Flattener:
         self._operations.read(_times(batches), time.monotonic() + _OPERATIONS_S)
         sums = FlatSums(self._interval_ms)
         for message, samples in batches:
-            sums.add(message.partition() or 0, samples, self._operations.of)
-        return sums, self._late.correct(sums, self._operations.of)
+            sums.add(message.partition() or 0, samples, self._operations.find)
+        return sums, self._late.correct(sums, self._operations.find)
 
     def _collect(self, stop: threading.Event) -> list[Message]:
         """Collects messages for one interval. Returns earlier if there are many, or if none comes at first."""

@@ -42,7 +42,7 @@ class OperationsReader:
         self._next: dict[int, int] = {}  # partition -> offset
         self._problem = ""
 
-    def of(self, context: bytes) -> str:
+    def find(self, context: bytes) -> str:
         """Returns the operation of a trace context of 24 bytes; "" if it is not known."""
         return self._names.get(context) or ""
 

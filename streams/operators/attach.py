@@ -31,9 +31,9 @@ class ThreadIntervals:
     def overlapping(self, start_monotonic_ns: int, end_monotonic_ns: int) -> "ThreadIntervals":
         """Returns the intervals that overlap [start, end)."""
         rows = (self.start_monotonic_ns < end_monotonic_ns) & (self.end_monotonic_ns > start_monotonic_ns)
-        return self.take(np.flatnonzero(rows))
+        return self.select(np.flatnonzero(rows))
 
-    def take(self, rows: np.ndarray) -> "ThreadIntervals":
+    def select(self, rows: np.ndarray) -> "ThreadIntervals":
         """Returns some intervals, in any order. `rows`: integers."""
         return ThreadIntervals(*(column.take(rows, axis=0) for column in vars(self).values()))
 
@@ -81,10 +81,10 @@ def join(parts: Sequence[ThreadIntervals]) -> ThreadIntervals:
         return ThreadIntervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8), np.empty(0, object))
     if len(parts) == 1:
         return parts[0]
-    return in_order(together(parts))
+    return in_order(concatenate(parts))
 
 
-def together(parts: Sequence[ThreadIntervals]) -> ThreadIntervals:
+def concatenate(parts: Sequence[ThreadIntervals]) -> ThreadIntervals:
     """Returns the intervals of at least one part, one part after the other."""
     return ThreadIntervals(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
@@ -167,4 +167,4 @@ def in_order(intervals: ThreadIntervals, threads: int = 0) -> ThreadIntervals:
         order = np.argsort(intervals.thread.astype(np.int64) * limit + start, kind="stable")
     else:
         order = np.lexsort((intervals.start_monotonic_ns, intervals.thread))
-    return intervals.take(order)
+    return intervals.select(order)

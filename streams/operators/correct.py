@@ -29,7 +29,7 @@ def corrections(retained: Retained, activity: ActivityColumns, intervals: Thread
         return []
     first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
     parts: dict[str, list[CoveredSamples]] = defaultdict(list)
-    for samples in retained.samples(RunId.of(activity)):
+    for samples in retained.samples(RunId.from_batch(activity)):
         times = samples.time_unix_nano - samples.clock_offset_ns
         if int(times.max()) < first or int(times.min()) >= end:
             continue

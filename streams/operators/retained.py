@@ -38,7 +38,7 @@ class RunId(NamedTuple):
     started_unix_nano: int
 
     @classmethod
-    def of(cls, batch: RawColumns | ActivityColumns) -> "RunId":
+    def from_batch(cls, batch: RawColumns | ActivityColumns) -> "RunId":
         return cls(batch.host_id, batch.id.collector, batch.id.started_unix_nano)
 
 
@@ -149,7 +149,7 @@ class Retained:
 
     def is_ahead(self, activity: ActivityColumns) -> bool:
         """Returns whether activity should wait for raw batches."""
-        run = self._runs.get(RunId.of(activity))
+        run = self._runs.get(RunId.from_batch(activity))
         raw_end = run.raw_end_monotonic_ns if run else _NEVER
         complete = activity.complete_unix_nano - activity.clock_offset_ns
         return self.many_intervals or _NEVER < raw_end < complete - self._limits.ahead_ns
@@ -157,7 +157,7 @@ class Retained:
     def intervals(self, raw: RawColumns) -> ThreadIntervals:
         """Returns the intervals that may cover samples of the batch."""
         start, end = raw.start_monotonic_ns, raw.end_monotonic_ns
-        activity = self._run(RunId.of(raw)).activity.values()
+        activity = self._run(RunId.from_batch(raw)).activity.values()
         near = [a for a in activity if a.start_monotonic_ns < end and a.end_monotonic_ns > start]
         parts = [a.intervals.overlapping(start, end) for a in near]
         return join([part for part in parts if len(part)])
@@ -170,7 +170,7 @@ class Retained:
         self, offset: int, activity: ActivityColumns, intervals: ThreadIntervals, seen: SeenBatches
     ) -> None:
         """Keeps the intervals of a batch. `seen`: the activity batches of its run, with this one."""
-        run_id = RunId.of(activity)
+        run_id = RunId.from_batch(activity)
         run = self._run(run_id)
         if len(intervals):
             first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())

@@ -141,7 +141,7 @@ class Processor:
         state.processed(RAW, message_id.offset, message_id.checksum)
         key = raw.host_id.encode()
         state.notice_run(raw)
-        if not state.note(raw.id, RAW):
+        if not state.add(raw.id, RAW):
             return OutputMessages(key, position=state.position())
         raw = self._operators.changed(raw)
         stack_id = identify.stack_ids(raw)
@@ -160,7 +160,7 @@ class Processor:
         key = activity.host_id.encode()
         if activity.id.collector.startswith(GATEWAY):  # spans, which concern sinks only; each batch is a run of its own
             return OutputMessages(key, position=state.position())
-        if not state.note(activity.id, ACTIVITY):
+        if not state.add(activity.id, ACTIVITY):
             return OutputMessages(key, position=state.position())
         intervals = traced(activity)
         corrected = corrections(state.retained, activity, intervals)
@@ -236,7 +236,7 @@ def _samples_to_retain(rows: SampleRows, raw: RawColumns, offset: int) -> Retain
     without = np.flatnonzero(rows.context == 0)
     return RetainedSamples(
         offset=offset,
-        run_id=RunId.of(raw),
+        run_id=RunId.from_batch(raw),
         profile_type=rows.profile_type,
         end_monotonic_ns=raw.end_monotonic_ns,
         clock_offset_ns=raw.clock_offset_ns,

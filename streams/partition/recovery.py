@@ -279,7 +279,7 @@ class Rebuilding:
         self._state = processor.partition(partition)
         self._announcing = False
         for batch in plan.earlier:
-            self._state.note(batch, RAW)
+            self._state.add(batch, RAW)
 
     def add(self, message: InputMessage) -> tuple[bytes, list[bytes]]:
         """Processes a message; returns its key, and the announcements that may be missing on icestream.stacks."""

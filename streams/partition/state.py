@@ -74,7 +74,7 @@ class PartitionState:
         """Returns what is known about the run of a batch."""
         return self.runs.get_or_make((batch_id.collector, batch_id.started_unix_nano), lambda key: RunBatches())
 
-    def note(self, batch_id: BatchId, topic: str) -> bool:
+    def add(self, batch_id: BatchId, topic: str) -> bool:
         """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
         run = self.run(batch_id)
         seen = run.raw if topic == RAW else run.activity

@@ -56,7 +56,7 @@ def sink_differences(cluster: Cluster) -> list[str]:
 
 def _in_topics(settings: KafkaSettings) -> tuple[Counter[str], Counter[str]]:
     """Returns how many messages each topic has, and how many of them cannot be decoded."""
-    limits = TimeLimits.of(SinkSettings())
+    limits = TimeLimits.from_settings(SinkSettings())
     sent: Counter[str] = Counter()
     bad: Counter[str] = Counter()
     for topic in (SAMPLES, STACKS, ACTIVITY, SYMBOLS):

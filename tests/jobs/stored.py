@@ -56,7 +56,7 @@ class Stored:
         ends = {topic: {0: self.inputs, 1: self.inputs} for topic in (RAW, ACTIVITY)}
         source = ArchiveSource(str(self.archive), ReadLimits("C", ends))
         job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
-        source = replace(source, limits=TimeLimits.of(MessageSettings()))
+        source = replace(source, limits=TimeLimits.from_settings(MessageSettings()))
         fence = Fence(cluster=cluster_of_tables(self.client))
         return Work(self.client, source, lambda: operators or Operators(), job, fence=fence, lake=self.lake)
 

@@ -166,7 +166,7 @@ def test_activity_is_read_up_to_the_time_of_samples_and_a_clock_that_is_far_ahea
 
     def known(at_ms: int) -> list[str]:
         operations.read({0: (at_ms, at_ms)}, time.monotonic() + PATIENCE_S)
-        return [operations.of(builders.context(number)) for number in (1, 2)]
+        return [operations.find(builders.context(number)) for number in (1, 2)]
 
     assert known(START_MS) == ["GET /now", ""]
     assert known(later) == ["GET /now", "GET /later"]
@@ -177,7 +177,7 @@ def test_without_an_answer_of_kafka_operations_are_not_known(
 ) -> None:
     for _ in range(2):
         operations.read({4711: (START_MS, START_MS)}, time.monotonic() + PATIENCE_S)  # there is no such partition
-    assert operations.of(builders.context(1)) == ""
+    assert operations.find(builders.context(1)) == ""
     assert len([record for record in caplog.records if "operations are not known" in record.getMessage()]) == 1
 
 

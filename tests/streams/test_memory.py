@@ -134,7 +134,7 @@ def test_runs_of_collectors(batches: int, step: int, parts: int, runs: int) -> N
         for sequence in range(1, 1 + batches * step, step):
             batch = BatchId(collector=f"{number}", started_unix_nano=7, sequence=sequence, part=parts - 1, parts=parts)
             for topic in (RAW, ACTIVITY):
-                state.note(batch, topic)
+                state.add(batch, topic)
 
     used = grown(use, runs)
     assert limit * 3 / 8 < used < 1.2 * limit

@@ -305,13 +305,13 @@ def test_however_it_is_cut_intervals_do_not_overlap_and_sums_are_kept(moves: lis
         elif move == "leave":
             thread.switch(None)
         elif move == "take":
-            taken += thread.take()
+            taken += thread.drain()
         else:
             sum(range(100 * number))
         if context is not None and move in ("burn", "take"):
             spent[context] += time.thread_time_ns() - before
     thread.switch(None)
-    taken += thread.take()
+    taken += thread.drain()
     threads.registry.set_limits(False)
     rows = [taken[at : at + threads.WIDTH] for at in range(0, len(taken), threads.WIDTH)]
     for _, start, start_cpu, end, end_cpu in rows:
@@ -347,8 +347,8 @@ def test_taking_beside_a_thread_that_switches_loses_and_doubles_nothing() -> Non
     ready.wait()
     taken: list[threads.Context | int] = []
     while worker.is_alive():
-        taken += made[0].take()
-    taken += made[0].take()
+        taken += made[0].drain()
+    taken += made[0].drain()
     threads.registry.set_limits(False)
     starts, ends = taken[2 :: threads.WIDTH], taken[4 :: threads.WIDTH]
     assert made[0].dropped == 0

@@ -58,7 +58,7 @@ class Listener:
 
     def take(self) -> Heard:
         self._wait_for_what_was_sent()
-        intervals = self.receiver.take()
+        intervals = self.receiver.drain()
         assert self.receiver.counts.overlapping == 0
         self.taken.append(intervals)
         traces = np.frombuffer(intervals.trace_ids, "V16")

@@ -70,10 +70,10 @@ class _Parser:
     def selector(self) -> tuple[Matcher, ...]:
         self.expect("{", 'a selector starts with "{", as in {service="checkout"}')
         matchers: list[Matcher] = []
-        while not self.take("}"):
+        while not self.accept("}"):
             if matchers:
                 self.expect(",", 'expected "," or "}" after a matcher')
-                if self.take("}"):
+                if self.accept("}"):
                     break
             if len(matchers) == MAX_MATCHERS:
                 raise self.error(f"more than {MAX_MATCHERS} matchers")
@@ -162,7 +162,7 @@ class _Parser:
         assert match is not None
         self.at = match.end()
 
-    def take(self, token: str) -> bool:
+    def accept(self, token: str) -> bool:
         self.skip()
         if self.text.startswith(token, self.at):
             self.at += len(token)
@@ -170,7 +170,7 @@ class _Parser:
         return False
 
     def expect(self, token: str, complaint: str) -> None:
-        if not self.take(token):
+        if not self.accept(token):
             raise self.error(complaint)
 
     def error(self, complaint: str) -> SelectorError:

@@ -48,7 +48,7 @@ class State:
     cfa_offset: np.ndarray
     registers: np.ndarray  # a byte for each of _FOLLOWED; of an instruction the byte of the register that it sets
 
-    def take(self, rows: np.ndarray) -> "State":
+    def select(self, rows: np.ndarray) -> "State":
         return State(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 

@@ -104,7 +104,7 @@ def _programs(section: FrameSection, fdes: Fdes, part: slice, initial: State) ->
     cie, cies = fdes.cie[part], fdes.cies
     code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
     signal = np.array([c.signal for c in cies], bool)
-    return Programs(data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.take(cie))
+    return Programs(data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.select(cie))
 
 
 def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
@@ -120,4 +120,4 @@ def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
     )  # fmt: skip
     rows = {key: row for row, key in enumerate(distinct)}
     row = np.array([rows[c.program, c.code_align, c.data_align] for c in cies], np.int64)
-    return state.take(row), bad[row]
+    return state.select(row), bad[row]

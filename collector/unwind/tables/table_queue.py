@@ -32,6 +32,6 @@ class TableQueue:
         """Whoever takes files is to end, at once."""
         self._wanted.put(_Wanted(float("-inf"), ""))
 
-    def take(self, wait_s: float) -> str | None:
+    def pop(self, wait_s: float) -> str | None:
         """Returns the next file; None at the end. Raises queue.Empty where none came within that time."""
         return self._wanted.get(timeout=wait_s).file_key or None

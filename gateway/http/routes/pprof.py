@@ -45,5 +45,5 @@ async def ingest_pprof(request: Request, state: Annotated[GatewayState, Depends(
         profile = await in_reading_thread(
             lambda: read_pprof(reading.before_reading(unpack(body, limit)), source, max_series)
         )
-        dropped = await state.intake.take([profile], "pprof")
+        dropped = await state.intake.take_all([profile], "pprof")
     return {"samples": len(profile.window.pid), "dropped": dropped}

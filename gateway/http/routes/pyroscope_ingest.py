@@ -25,7 +25,7 @@ async def ingest(request: Request, state: Annotated[GatewayState, Depends(app_st
     with state.intake.memory.request() as reading:
         body = await read_body(request, state.settings, reading)
         profile = await in_reading_thread(_read, body, request, state, reading)
-        dropped = await state.intake.take([profile], "ingest")
+        dropped = await state.intake.take_all([profile], "ingest")
     return {"samples": len(profile.window.pid), "dropped": dropped}
 
 

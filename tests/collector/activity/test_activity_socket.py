@@ -87,7 +87,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
         _datagram([(CONTEXT, start, 100, 90), (other, start + 100, 200, 110)], dropped=3),
         _datagram([(CONTEXT, start + 300, 50, 40)], service=b"cart", dropped=4),
     )
-    taken = receiver.take()
+    taken = receiver.drain()
     assert taken.start_monotonic_ns.tolist() == [start, start + 100, start + 300]
     assert taken.duration_ns.tolist() == [100, 200, 50]
     assert taken.thread_cpu_ns.tolist() == [90, 110, 40]
@@ -107,7 +107,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
         ("tid", np.uint32),
     ):
         assert getattr(taken, column).dtype == dtype
-    _is_empty(receiver.take())
+    _is_empty(receiver.drain())
 
 
 def _is_empty(taken: ActivityIntervals) -> None:
@@ -122,7 +122,7 @@ def test_spans_arrive_with_their_names_and_parents(receiver: ActivityReceiver) -
         receiver,
         _datagram(spans=[(trace, span, parent, "GET /ü", start, start + 5), (trace, parent, b"", "", start, start)]),
     )
-    child, root = receiver.take().spans
+    child, root = receiver.drain().spans
     assert (child.trace_id, child.span_id, child.parent_span_id) == (trace, span, parent)
     assert (child.name, child.service) == ("GET /ü", "shop")
     assert (child.start_unix_nano, child.end_unix_nano) == (start, start + 5)
@@ -159,13 +159,13 @@ def test_another_program_and_another_process_with_the_same_id_do_not_inherit_a_s
 
 def test_who_sent_it_is_what_the_kernel_says(receiver: ActivityReceiver) -> None:
     _send(receiver, _datagram([_row()], pid=1, tid=os.getpid()))
-    assert receiver.take().pid.tolist() == [os.getpid()]
+    assert receiver.drain().pid.tolist() == [os.getpid()]
     assert receiver.services() == {os.getpid(): "shop"}
 
 
 def test_a_thread_that_another_process_names_as_its_own_is_not_found_there(receiver: ActivityReceiver) -> None:
     _send(receiver, _datagram([_row()], pid=1, tid=1), _datagram([_row()], tid=1))
-    assert receiver.take().tid.tolist() == [0, 0]
+    assert receiver.drain().tid.tolist() == [0, 0]
     assert receiver.counts.unknown_threads == 2
 
 
@@ -175,7 +175,7 @@ def test_a_thread_that_ended_before_its_activity_came_is_taken(receiver: Activit
     thread.start()
     thread.join()
     _send(receiver, _datagram([_row()], tid=ended[0]))
-    assert receiver.take().tid.tolist() == ended
+    assert receiver.drain().tid.tolist() == ended
 
 
 def test_threads_of_a_container_have_the_hosts_ids(receiver: ActivityReceiver) -> None:
@@ -214,7 +214,7 @@ ended.set()
     (pid,) = receiver.services()
     threads = {int(tid) for tid in os.listdir(f"/proc/{pid}/task")}
     child.communicate("\n")
-    taken = receiver.take()
+    taken = receiver.drain()
     assert inner_pid == 1
     assert set(taken.tid.tolist()) < threads
     assert len(set(taken.tid.tolist())) == 2
@@ -306,13 +306,13 @@ def test_garbage_is_refused_or_read_but_nothing_else_happens(
 def test_garbage_among_good_ones_stops_nothing(receiver: ActivityReceiver, contents: list[bytes]) -> None:
     malformed = receiver.counts.malformed
     _send(receiver, *contents, _datagram([_row(cpu=7)]))
-    assert receiver.take().thread_cpu_ns.tolist() == [7]
+    assert receiver.drain().thread_cpu_ns.tolist() == [7]
     assert receiver.counts.malformed == malformed + len(contents)
 
 
 def test_a_datagram_larger_than_any_is_malformed(receiver: ActivityReceiver) -> None:
     _send(receiver, b"ICEA" + bytes(150_000), _datagram([_row(cpu=8)]))
-    assert receiver.take().thread_cpu_ns.tolist() == [8]
+    assert receiver.drain().thread_cpu_ns.tolist() == [8]
     assert receiver.counts.malformed == 1
 
 
@@ -322,18 +322,18 @@ def test_what_there_is_no_room_for_is_counted(tmp_path: Path) -> None:
     rows = [(CONTEXT, began + 1000 * number, 1000, 500) for number in range(500)]
     for first in range(0, 500, 50):
         _send(receiver, *[_datagram(rows[at : at + 10]) for at in range(first, first + 50, 10)])
-    taken = receiver.take()
+    taken = receiver.drain()
     assert 0 < len(taken.start_monotonic_ns) < 500
     assert len(taken.start_monotonic_ns) + taken.dropped == 500
     assert receiver.counts.overflowed == taken.dropped
     _send(receiver, _datagram([_row()]))
-    assert len(receiver.take().start_monotonic_ns) == 1
+    assert len(receiver.drain().start_monotonic_ns) == 1
     receiver.close()
 
 
 def test_names_are_text_whatever_bytes_they_were(receiver: ActivityReceiver) -> None:
     _send(receiver, _datagram([_row()], service=b"\xff\xfesh\x00op\n\xc3"))
-    assert receiver.take().strings == ["", "sh?op?"]
+    assert receiver.drain().strings == ["", "sh?op?"]
 
 
 def test_everybody_may_send_and_the_file_goes_with_the_receiver(tmp_path: Path) -> None:

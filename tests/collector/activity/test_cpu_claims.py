@@ -88,7 +88,7 @@ def claimed(receiver: ActivityReceiver) -> Callable[[str], Claimed]:
             wait_until(lambda: receiver.counts.malformed > malformed)
             used_ns = time.clock_gettime_ns(~child.pid << 3 | 2)  # clock_getcpuclockid(3)
             child.communicate(b"\n", PATIENCE_S)
-        taken = receiver.take()
+        taken = receiver.drain()
         ends = taken.start_monotonic_ns + taken.duration_ns
         intervals = list(zip(taken.tid.tolist(), taken.start_monotonic_ns.tolist(), ends.tolist(), strict=True))
         return Claimed(int(taken.thread_cpu_ns.sum()), used_ns, intervals)

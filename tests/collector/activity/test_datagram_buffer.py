@@ -28,7 +28,7 @@ def _sent(pid: int, uid: int, size: int = 0) -> ReceivedDatagram:
 def _kept(senders: list[ReceivedDatagram]) -> tuple[list[ReceivedDatagram], list[ReceivedDatagram]]:
     buffer = DatagramBuffer(ROOM)
     dropped = [each for sender in senders for each in buffer.add(sender)]
-    return buffer.take(), dropped
+    return buffer.drain(), dropped
 
 
 def test_a_process_that_sends_much_takes_nothing_from_others_of_its_user() -> None:
@@ -64,5 +64,5 @@ def test_what_is_kept_has_room_and_a_fair_share_is_never_dropped(senders: list[R
 def test_a_buffer_is_empty_after_everything_was_taken() -> None:
     buffer = DatagramBuffer(ROOM)
     buffer.add(_sent(1, 1))
-    assert len(buffer.take()) == 1
-    assert buffer.take() == []
+    assert len(buffer.drain()) == 1
+    assert buffer.drain() == []

@@ -61,7 +61,7 @@ def batch(receiver: ActivityReceiver, *contents: bytes) -> ActivityColumns:
             sender.send(content)
     wait_until(lambda: receiver.counts.datagrams >= len(contents))
     common = ActivityBatch(host_id="h", complete_unix_nano=OFFSET_NS)
-    parts = split(receiver.take(), OFFSET_NS, common)
+    parts = split(receiver.drain(), OFFSET_NS, common)
     (message,) = finish(parts, BatchId(collector="h", started_unix_nano=1, sequence=1), OFFSET_NS)
     return decode_activity(message)
 
@@ -92,27 +92,27 @@ def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiv
 
 def test_operations_beyond_the_limit_of_a_service_have_one_name_and_are_counted() -> None:
     names = OperationNames(2)
-    assert [names.of("shop", f"GET /{i}") for i in range(1, 5)] == ["GET /1", "GET /2", *[MANY_OPERATIONS] * 2]
-    assert names.of("cart", "GET /5") == "GET /5"
+    assert [names.limited("shop", f"GET /{i}") for i in range(1, 5)] == ["GET /1", "GET /2", *[MANY_OPERATIONS] * 2]
+    assert names.limited("cart", "GET /5") == "GET /5"
     assert names.replaced == 2
 
 
 def test_a_day_later_a_service_may_have_other_operations() -> None:
     now = 0.0
     names = OperationNames(1, lambda: now)
-    assert [names.of("shop", name) for name in ("a", "b", "a", "")] == ["a", MANY_OPERATIONS, "a", ""]
+    assert [names.limited("shop", name) for name in ("a", "b", "a", "")] == ["a", MANY_OPERATIONS, "a", ""]
     now = 90_000.0
-    assert [names.of("shop", name) for name in ("b", "a")] == ["b", MANY_OPERATIONS]
+    assert [names.limited("shop", name) for name in ("b", "a")] == ["b", MANY_OPERATIONS]
 
 
 def test_beyond_a_thousand_services_the_least_recently_used_is_forgotten() -> None:
     names = OperationNames(1)
     for service in ("shop", "cart", *map(str, range(998))):
-        names.of(service, "first")
-    assert names.of("shop", "second") == MANY_OPERATIONS  # used again
-    names.of("new", "first")
-    assert names.of("shop", "second") == MANY_OPERATIONS
-    assert names.of("cart", "second") == "second"
+        names.limited(service, "first")
+    assert names.limited("shop", "second") == MANY_OPERATIONS  # used again
+    names.limited("new", "first")
+    assert names.limited("shop", "second") == MANY_OPERATIONS
+    assert names.limited("cart", "second") == "second"
 
 
 def test_datagrams_of_version_1_are_read_and_have_no_operations() -> None:

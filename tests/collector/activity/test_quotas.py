@@ -58,4 +58,4 @@ def _taken(receiver: ActivityReceiver) -> ActivityIntervals:
     malformed = receiver.counts.malformed
     assert send(receiver.path, b"no datagram")
     wait_until(lambda: receiver.counts.malformed > malformed)
-    return receiver.take()
+    return receiver.drain()

@@ -161,7 +161,7 @@ def test_many_processes_of_a_user_have_their_threads_read_for_the_share_of_one_u
 
 def test_a_pause_holds_up_its_process_and_its_user_only() -> None:
     pauses = ReadPauses(user_share=0.001)
-    pauses.note(1, 5, 1000, time.monotonic() - 10)
+    pauses.add(1, 5, 1000, time.monotonic() - 10)
     assert not pauses.allow(1, 5, 1001)
     assert not pauses.allow(2, 5, 1000)
     assert pauses.allow(1, 6, 1001)  # a later process with the same ID
@@ -171,7 +171,7 @@ def test_a_pause_holds_up_its_process_and_its_user_only() -> None:
 def test_pauses_that_are_over_are_forgotten() -> None:
     pauses = ReadPauses(user_share=0.1)
     for pid in range(10_000):
-        pauses.note(pid, 1, pid, time.monotonic())
+        pauses.add(pid, 1, pid, time.monotonic())
     assert len(pauses._until) < 2000
 
 

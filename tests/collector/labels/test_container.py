@@ -21,7 +21,7 @@ def put(root: Path, path: str, content: Any) -> None:
 
 
 def of(root: Path, runtime: str) -> Container:
-    return Containers(root).of(Cgroup(container_id=ID, runtime=runtime))
+    return Containers(root).find(Cgroup(container_id=ID, runtime=runtime))
 
 
 def test_docker_names_its_containers_and_compose_its_services(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_folder_that_a_process_names_is_believed_if_it_is_of_root_and_of_this_
     file = tmp_path / f"data/{ID}/config.v2.json"
 
     def name() -> str:
-        return Containers(tmp_path).of(Cgroup(container_id=ID, runtime="docker"), 77).name
+        return Containers(tmp_path).find(Cgroup(container_id=ID, runtime="docker"), 77).name
 
     put(tmp_path, f"data/{ID}/config.v2.json", {"ID": ID, "Name": "/web"})
     assert name() == "web"
@@ -137,7 +137,7 @@ def test_podman_names_containers_of_root(tmp_path: Path) -> None:
 
 def test_lxc_and_nspawn_have_names_for_ids() -> None:
     for runtime in ("lxc", "systemd-nspawn"):
-        assert Containers(Path("/nonexistent")).of(Cgroup(container_id="web", runtime=runtime)).name == "web"
+        assert Containers(Path("/nonexistent")).find(Cgroup(container_id="web", runtime=runtime)).name == "web"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_only_regular_files_of_a_bearable_size_are_read(tmp_path: Path) -> None:
 def test_an_id_is_no_path() -> None:
     containers = Containers()
     for odd in ("..", "../x", "a/b", "", "-", "a" * 300, "a\0"):
-        assert containers.of(Cgroup(container_id=odd, runtime="docker")) == Container()
+        assert containers.find(Cgroup(container_id=odd, runtime="docker")) == Container()
     assert not containers._known
 
 
@@ -174,19 +174,19 @@ def test_memory_is_bounded_however_many_containers_come(tmp_path: Path, monkeypa
     monkeypatch.setattr("collector.labels.container.MAX_CONTAINERS", 10)
     containers = Containers(tmp_path)
     for i in range(100):
-        containers.of(Cgroup(container_id=f"c{i}", runtime="docker"))
-        containers.of(Cgroup(container_id=f"d{i}", runtime="lxc"))
+        containers.find(Cgroup(container_id=f"c{i}", runtime="docker"))
+        containers.find(Cgroup(container_id=f"d{i}", runtime="lxc"))
     assert (len(containers._known), len(containers._looks)) == (10, 10)
 
 
 def test_a_container_that_has_no_name_yet_gets_one_from_a_later_process(tmp_path: Path) -> None:
     containers = Containers(tmp_path)
     group = Cgroup(container_id=ID, runtime="docker")
-    assert containers.of(group, 1).name == ""  # of what starts the container
+    assert containers.find(group, 1).name == ""  # of what starts the container
     put(tmp_path, f"var/lib/docker/containers/{ID}/config.v2.json", {"ID": ID, "Name": "/web"})
-    assert containers.of(group, 1).name == "web"
+    assert containers.find(group, 1).name == "web"
     without = Cgroup(container_id="f" * 64, runtime="docker")
     for _ in range(20):
-        containers.of(without)
+        containers.find(without)
     put(tmp_path, f"var/lib/docker/containers/{'f' * 64}/config.v2.json", {"ID": "f" * 64, "Name": "/late"})
-    assert containers.of(without).name == ""  # it is not looked for for ever
+    assert containers.find(without).name == ""  # it is not looked for for ever

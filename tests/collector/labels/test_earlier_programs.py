@@ -21,7 +21,7 @@ def program(known: ThreadLabels, pid: int, monotonic_ns: int, name: str) -> None
 
 
 def at(known: ThreadLabels, pid: int, monotonic_ns: int, latest: str = "latest", tid: int = 0) -> tuple[str, str, str]:
-    found = dict(known.of(pid, tid or pid, latest, monotonic_ns=monotonic_ns) or ())
+    found = dict(known.labels(pid, tid or pid, latest, monotonic_ns=monotonic_ns) or ())
     return found.get("service", ""), found.get("comm", ""), found.get("thread_name", "")
 
 

@@ -62,7 +62,7 @@ def test_memory_is_bounded_however_many_events_come(monkeypatch: pytest.MonkeyPa
     assert len(known._hints) == 10
     known.forget(range(100))
     assert not known._hints
-    assert known.of(2**22 + 1, 5, "gone")
+    assert known.labels(2**22 + 1, 5, "gone")
     monkeypatch.setattr("collector.labels.thread_labels._KEEP_S", -1.0)
     known.forget([])
     assert not known._known

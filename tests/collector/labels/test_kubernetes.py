@@ -135,13 +135,13 @@ def tls(certificate: Path) -> Iterator[Server]:
 
 def known(pods: Pods, uid: str, container: str = "") -> Any:
     """The pod, once the answer is there."""
-    wait_until(lambda: pods.of(uid, container), lambda: "the pod stays unknown")
-    return pods.of(uid, container)
+    wait_until(lambda: pods.find(uid, container), lambda: "the pod stays unknown")
+    return pods.find(uid, container)
 
 
 def test_a_pod_is_known_soon_after_a_process_of_it_shows_up(plain: Server) -> None:
     pods = Pods(PodSource(f"{plain.url}/pods"), pause=60)  # a pod that is asked for again meanwhile is read later
-    assert pods.of(UID, SHOP) is None, "nothing waits"
+    assert pods.find(UID, SHOP) is None, "nothing waits"
     found = known(pods, UID, SHOP)
     assert (found.name, found.namespace, found.node, found.app) == ("shop-7d4f9c6b8d-x2x5k", "prod", "node-1", "shop")
     assert found.labels["team"] == "blue"
@@ -151,7 +151,7 @@ def test_a_pod_is_known_soon_after_a_process_of_it_shows_up(plain: Server) -> No
         MESH: ("istio-proxy", "cri-o"),
         INIT: ("migrate", "docker"),
     }
-    assert [pods.of(UID, c) for c in (SHOP, MESH, INIT, "")] == [found] * 4
+    assert [pods.find(UID, c) for c in (SHOP, MESH, INIT, "")] == [found] * 4
     assert not pods._wanted.is_set(), "a known pod is not asked for"
     pods.close()
 
@@ -168,10 +168,10 @@ def test_a_container_started_since_is_asked_for(plain: Server) -> None:
 
 def test_a_pod_that_stays_unknown_is_not_asked_for_for_ever(plain: Server) -> None:
     pods = Pods(PodSource(f"{plain.url}/pods"), pause=0.001)
-    wait_until(lambda: pods.of("no-such-pod", "") or plain.paths)
+    wait_until(lambda: pods.find("no-such-pod", "") or plain.paths)
     until = time.monotonic() + 0.5
     while time.monotonic() < until:
-        assert pods.of("no-such-pod", "") is None
+        assert pods.find("no-such-pod", "") is None
         time.sleep(0.001)
     assert len(plain.paths) <= 5
     pods.close()
@@ -180,7 +180,7 @@ def test_a_pod_that_stays_unknown_is_not_asked_for_for_ever(plain: Server) -> No
 def test_requests_are_apart_however_many_pods_show_up(plain: Server) -> None:
     pods = Pods(PodSource(f"{plain.url}/pods"), pause=60)
     for i in range(5000):
-        pods.of(f"pod-{i}", "")
+        pods.find(f"pod-{i}", "")
     known(pods, UID)
     assert len(plain.paths) == 1
     assert len(pods._missing) <= 1024
@@ -191,8 +191,8 @@ def test_a_server_that_fails_is_asked_again_more_slowly_and_counted(plain: Serve
     failed = metrics.KUBERNETES_REQUESTS.labels("failed")._value
     before, plain.status = failed.get(), 503
     pods = Pods(PodSource(f"{plain.url}/pods"), pause=0.01)
-    wait_until(lambda: pods.of(UID, SHOP) or failed.get() >= before + 2)
-    assert pods.of(UID, SHOP) is None
+    wait_until(lambda: pods.find(UID, SHOP) or failed.get() >= before + 2)
+    assert pods.find(UID, SHOP) is None
     plain.status = 200
     assert known(pods, UID, SHOP).name == "shop-7d4f9c6b8d-x2x5k"
     pods.close()

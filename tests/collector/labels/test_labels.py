@@ -134,11 +134,11 @@ def test_what_only_rules_need_is_there_for_rules_and_goes_then(tmp_path: Path) -
 def test_a_thread_that_a_rule_drops_has_no_labels_and_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = parse_rules([{"action": "drop", "source_labels": ["thread_name"], "regex": "GC.*"}], "here")
     known = ThreadLabels("h", LabelConfig(rules=rules))
-    assert known.of(2**22 + 1, 5, "GC 1") is None
-    assert known.of(2**22 + 1, 6, "main") is not None
+    assert known.labels(2**22 + 1, 5, "GC 1") is None
+    assert known.labels(2**22 + 1, 6, "main") is not None
     monkeypatch.setattr("collector.labels.thread_labels.relabel", lambda *_: pytest.fail("computed again"))
-    assert known.of(2**22 + 1, 5, "GC 1") is None
-    assert known.of(2**22 + 1, 6, "main") is not None
+    assert known.labels(2**22 + 1, 5, "GC 1") is None
+    assert known.labels(2**22 + 1, 6, "main") is not None
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_process_in_a_control_group_of_docker_has_its_container() -> None:
 class Cluster(Pods):
     """Knows its pods after it was asked for the second time."""
 
-    def of(self, pod_uid: str, container_id: str) -> Pod | None:
+    def find(self, pod_uid: str, container_id: str) -> Pod | None:
         self.pause += 1
         containers = {CONTAINER: ("main", "containerd")}
         return Pod(POD, "shop-x2x", "prod", "node-1", "shop", {"team": "blue"}, containers) if self.pause > 2 else None
@@ -229,7 +229,7 @@ def test_labels_are_sorted_by_name_and_none_is_empty() -> None:
     process = read_process(os.getpid())
     assert process is not None
     known.notice(process)
-    pairs = known.of(process.pid, process.pid, "a thread")
+    pairs = known.labels(process.pid, process.pid, "a thread")
     assert pairs is not None
     assert [name for name, _ in pairs] == sorted(name for name, _ in pairs)
     assert all(value for _, value in pairs)
@@ -251,7 +251,7 @@ def test_threads_of_the_kernel_are_one_service() -> None:
 
 def test_a_thread_that_changes_its_name_gets_another_series() -> None:
     known = ThreadLabels("h")
-    assert known.of(2**22 + 1, 5, "one") != known.of(2**22 + 1, 5, "two")
+    assert known.labels(2**22 + 1, 5, "one") != known.labels(2**22 + 1, 5, "two")
 
 
 def test_a_process_id_that_was_given_again_is_another_process() -> None:

@@ -30,19 +30,19 @@ def python(program: str = "", **environ: str) -> Iterator[Process]:
 
 
 def labels(known: ThreadLabels, process: Process, name: str | None = None) -> dict[str, str]:
-    actual = known.of(process.pid, process.pid, name)
+    actual = known.labels(process.pid, process.pid, name)
     assert actual is not None
     return dict(actual)
 
 
 def of(known: ThreadLabels, pid: int, tid: int, name: str | None = None) -> dict[str, str]:
-    actual = known.of(pid, tid, name)
+    actual = known.labels(pid, tid, name)
     assert actual is not None
     return dict(actual)
 
 
 class Runtime(Containers):
-    def of(self, group: Cgroup, pid: int = 0) -> Container:
+    def find(self, group: Cgroup, pid: int = 0) -> Container:
         return Container(name="site-web-1", service="web") if group.container_id else Container()
 
 

@@ -242,7 +242,7 @@ def test_a_disk_that_stops_answering_later_holds_up_no_reader_of_the_program(
     finder = ContextFinder(files.open, files.patiently)
     tables = TableCache(None)
     begun = time.monotonic()
-    assert runtimes.of(ranges) is None
+    assert runtimes.find(ranges) is None
     disk.wait_for_reader()
     with pytest.raises(TimeoutError):
         files.patiently(slow, lambda: tables.get_small(slow, lambda: files.open(slow)), longer=True)

@@ -212,10 +212,10 @@ def test_maps_of_many_processes_are_bounded_together(
         folder.mkdir(parents=True)
         (folder.parents[1] / "status").write_text(f"{OURS}NSpid:\t{pid}\n")
         (folder / f"perf-{pid}.map").write_text("".join(f"{16 * i:x} 10 {pid}\n" for i in range(1, 11)))
-    kept = [maps.of(pid) for pid in (1, 2, 3)]
+    kept = [maps.get(pid) for pid in (1, 2, 3)]
     for of in kept:
         of.refresh()
-    maps.of(1)
+    maps.get(1)
     assert [len(of) for of in kept] == [10, 0, 10]
     for pid in (1, 2, 3):
         maps.forget(pid)
@@ -228,9 +228,9 @@ def test_a_map_without_areas_is_opened_once(reader: PerfMapReader, map_file: Pat
     map_file.write_text("nothing of use\n")
     maps = PerfMaps(reader, str(tmp_path))
     for _ in range(3):
-        maps.of(PID).refresh()
+        maps.get(PID).refresh()
     assert open_files(str(tmp_path)) == [str(map_file)]
-    maps.of(PID).close()
+    maps.get(PID).close()
 
 
 def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(

@@ -91,8 +91,8 @@ def process_with(root: Path, pid: int) -> Path:
 
 
 def named(maps: PerfMaps, pid: int, address: int) -> JitName | None:
-    maps.of(pid).refresh()
-    rows, names = maps.of(pid).lookup(np.array([address], np.uint64))
+    maps.get(pid).refresh()
+    rows, names = maps.get(pid).lookup(np.array([address], np.uint64))
     return names[rows[0]] if rows[0] >= 0 else None
 
 
@@ -226,15 +226,15 @@ def test_an_owner_of_several_files_that_failed_is_left_out_for_a_while_and_nobod
         reader.child.command = ["-c", "raise SystemExit(1)"]
         for _ in range(MAX_FAILURES):
             with pytest.raises(PerfMapError):
-                reader.lines(hostile.fileno(), part, Owner.of(os.fstat(hostile.fileno())))
+                reader.lines(hostile.fileno(), part, Owner.from_status(os.fstat(hostile.fileno())))
         reader.child.command = command
-        assert reader.lines(hostile.fileno(), part, Owner.of(os.fstat(hostile.fileno()))) is None
-        assert reader.names(hostile.fileno(), [0], [0x1000], Owner.of(os.fstat(hostile.fileno()))) == []
-        lines = reader.lines(other.fileno(), part, Owner.of(os.fstat(other.fileno())))
+        assert reader.lines(hostile.fileno(), part, Owner.from_status(os.fstat(hostile.fileno()))) is None
+        assert reader.names(hostile.fileno(), [0], [0x1000], Owner.from_status(os.fstat(hostile.fileno()))) == []
+        lines = reader.lines(other.fileno(), part, Owner.from_status(os.fstat(other.fileno())))
         assert lines is not None
         assert lines.start.tolist() == [0x1000]
         monkeypatch.setattr(perfmap_reader, "FAILURES_S", 0.0)
-        assert reader.lines(hostile.fileno(), part, Owner.of(os.fstat(hostile.fileno()))) is not None
+        assert reader.lines(hostile.fileno(), part, Owner.from_status(os.fstat(hostile.fileno()))) is not None
     assert caplog.text.count(f"perf maps of user {ATTACKER} are not read") == 1
 
 
@@ -256,7 +256,7 @@ def test_where_no_child_can_be_started_names_are_missing_until_one_can(
 ) -> None:
     process_with(tmp_path, 1).write_text("1000 10 one\n")
     maps = PerfMaps(reader, str(tmp_path))
-    maps.of(1).refresh()
+    maps.get(1).refresh()
     reader.child.stop()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(tmp_path / "gone"))
@@ -268,8 +268,8 @@ def test_the_longest_names_are_read_whole_many_at_a_time(reader: PerfMapReader, 
     count, text = 2 * MAX_NAMES + 1, "\x01" * (MAX_LINE - 20)
     process_with(tmp_path, 1).write_text("".join(f"{16 * i:x} 10 {text}x\n" for i in range(1, count + 1)))
     maps = PerfMaps(reader, str(tmp_path))
-    maps.of(1).refresh()
-    rows, names = maps.of(1).lookup(np.arange(16, 16 * count + 16, 16, dtype=np.uint64))
+    maps.get(1).refresh()
+    rows, names = maps.get(1).lookup(np.arange(16, 16 * count + 16, 16, dtype=np.uint64))
     assert sorted(rows.tolist()) == list(range(count))
     assert set(names) == {JitName(text + "x", "")}
 

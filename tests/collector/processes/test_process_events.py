@@ -54,9 +54,9 @@ def test_events_of_a_process_are_taken_once_and_up_to_a_time() -> None:
     waiting = PendingRecords()
     records = [kernel.fork(1, 10, 11), kernel.fork(2, 10, 12), kernel.execute(3, 11, "a"), kernel.exit_record(9, 11)]
     assert waiting.add(parse(records).records) == [11, 12]
-    assert waiting.take(11, 9) == [Forked(1, 10), Executed(3, "a")]
-    assert waiting.take(11) == [Exited(9)]
-    assert waiting.take(11) == []
+    assert waiting.pop(11, 9) == [Forked(1, 10), Executed(3, "a")]
+    assert waiting.pop(11) == [Exited(9)]
+    assert waiting.pop(11) == []
     assert 12 in waiting
     assert 11 not in waiting
 
@@ -64,10 +64,10 @@ def test_events_of_a_process_are_taken_once_and_up_to_a_time() -> None:
 def test_the_oldest_records_go_first_and_their_processes_are_named() -> None:
     waiting = PendingRecords()
     waiting.add(parse([kernel.fork(1, 10, 11), kernel.fork(2, 10, 12)]).records)
-    waiting.take(12)
+    waiting.pop(12)
     waiting.add(parse([kernel.exit_record(3, 11)]).records)
     assert list(waiting.drop(until_monotonic_ns=3)) == [11]
-    assert waiting.take(11) == [Exited(3)]
+    assert waiting.pop(11) == [Exited(3)]
     assert list(waiting.drop()) == []
     assert len(waiting) == 0
 

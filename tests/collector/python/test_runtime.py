@@ -69,8 +69,8 @@ def test_the_interpreter_of_a_file_is_found_by_what_it_exports(python: Interpret
     listed = subprocess.run(["nm", "-D", python.library], capture_output=True, text=True, check=True).stdout
     symbol = next(int(line.split()[0], 16) for line in listed.splitlines() if line.split()[-1] == "_PyRuntime")
     ranges = [mapped_range("gnu:2", 5), mapped_range(""), mapped_range("gnu:1", 2**64 - 0x7F00_0000_0000)]
-    assert runtimes.of(ranges) == runtimes.of(ranges) == Runtime(0x7F00_0000_0000 + symbol, 0)
-    assert runtimes.of(ranges[:1]) is None
+    assert runtimes.find(ranges) == runtimes.find(ranges) == Runtime(0x7F00_0000_0000 + symbol, 0)
+    assert runtimes.find(ranges[:1]) is None
     assert sorted(opened) == ["gnu:1", "gnu:2"]
     assert runtimes.refused == {}
 
@@ -78,15 +78,15 @@ def test_the_interpreter_of_a_file_is_found_by_what_it_exports(python: Interpret
 def test_a_file_that_is_gone_is_looked_for_again() -> None:
     python, places = interpreters()[0], [None, "there"]
     runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY) if places.pop(0) else None)
-    assert runtimes.of([mapped_range("gnu:1")]) is None
-    assert runtimes.of([mapped_range("gnu:1")]) is not None
+    assert runtimes.find([mapped_range("gnu:1")]) is None
+    assert runtimes.find([mapped_range("gnu:1")]) is not None
 
 
 def test_what_is_no_file_is_not_opened() -> None:
     """The vDSO has a build ID, and every process maps it."""
     opened: list[str] = []
     runtimes = PythonRuntimes(opened.append)
-    assert runtimes.of([MappedRange(0, "gnu:1", entry=None)]) is None
+    assert runtimes.find([MappedRange(0, "gnu:1", entry=None)]) is None
     assert opened == []
 
 
@@ -107,7 +107,7 @@ def test_builds_that_cannot_be_read_are_counted_by_the_reason(build: Build, tmp_
     old.write_bytes(build(version="Other"))
     files = {"gnu:1": debug, "gnu:2": old}
     runtimes = PythonRuntimes(lambda build_id: os.open(files[build_id], os.O_RDONLY))
-    assert runtimes.of([mapped_range("gnu:1"), mapped_range("gnu:2")]) is None
+    assert runtimes.find([mapped_range("gnu:1"), mapped_range("gnu:2")]) is None
     assert [text.split(":")[0] for text in runtimes.refused] == [
         "debug builds of CPython 3.11 and 3.12 have other offsets",
         "expected Py_Version",
@@ -126,7 +126,7 @@ def test_builds_beyond_the_program_s_table_are_refused() -> None:
     python = interpreters()[0]
     runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY))
     runtimes.layouts += [None] * MAX_LAYOUTS  # type: ignore[list-item]
-    assert runtimes.of([mapped_range("gnu:1")]) is None
+    assert runtimes.find([mapped_range("gnu:1")]) is None
     assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS} builds of CPython on this host"]
 
 
@@ -158,10 +158,10 @@ def test_one_user_does_not_fill_the_program_s_table(build: Build, tmp_path: Path
     template = build("-s", "-fvisibility=hidden", words=", ".join(f"{word}ul" for word in original))
     runtimes = PythonRuntimes(lambda build_id: crafted(int(build_id)))
     for number in range(MAX_LAYOUTS):
-        runtimes.of([mapped_range(str(number))], lambda: user)
+        runtimes.find([mapped_range(str(number))], lambda: user)
     assert len(runtimes.layouts) == MAX_LAYOUTS_OF_USER
     assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user"]
     for number in range(1000, 1020):
-        assert runtimes.of([mapped_range(str(number))], lambda: 0) is not None
-    assert runtimes.of([mapped_range("2000")], lambda: 1234) is not None
-    assert runtimes.of([mapped_range("1000")], lambda: user) is not None
+        assert runtimes.find([mapped_range(str(number))], lambda: 0) is not None
+    assert runtimes.find([mapped_range("2000")], lambda: 1234) is not None
+    assert runtimes.find([mapped_range("1000")], lambda: user) is not None

@@ -124,7 +124,7 @@ def test_a_file_is_found_where_a_process_has_it(tmp_path: Path) -> None:
     build_id, address = compiled(tmp_path / "program")
     files = SymbolFiles()
     status = (tmp_path / "program").stat()
-    files.note(build_id, ROOT, MapsEntry(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "program")))
+    files.add(build_id, ROOT, MapsEntry(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "program")))
     builder = SymbolBuilder("host", "", files)
     answers = list(builder.answer(build_id, "/gone"))
     assert unpacked(answers).lookup(address - answers[0].load_address)

@@ -255,7 +255,7 @@ def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
         return os.dup(descriptor)
 
     files = SymbolFiles(held)
-    files.note(program.build_id, ROOT, MapsEntry(2**22 + 1, 0, 1, 0, 0, str(program.path)), "its key")
+    files.add(program.build_id, ROOT, MapsEntry(2**22 + 1, 0, 1, 0, 0, str(program.path)), "its key")
     for path in (program.path, program.whole, program.debug):
         path.unlink()
     builder = SymbolBuilder("host", "", files)

@@ -37,13 +37,13 @@ def queue(**mapped_bytes: int) -> RequestQueue:
     """A queue on a host that has files of these sizes mapped."""
     files = SymbolFiles()
     for name, size in mapped_bytes.items():
-        files.note(name, ROOT, entry(os.getpid(), name, size))
+        files.add(name, ROOT, entry(os.getpid(), name, size))
     return RequestQueue(files)
 
 
 def taken(waiting: RequestQueue, large: bool = False) -> list[str]:
     """The build IDs of all requests that wait, in the order in which they are taken."""
-    return [request.build_id for request in iter(lambda: waiting.take(large), None)]
+    return [request.build_id for request in iter(lambda: waiting.pop(large), None)]
 
 
 def test_the_smallest_file_and_the_oldest_request_take_turns() -> None:
@@ -62,7 +62,7 @@ def test_ever_new_small_programs_do_not_keep_a_larger_file_waiting() -> None:
     for i in range(1, 8):
         waiting.put(f"new{i}", f"/new{i}")
         waiting.put("victim", "/victim")
-        request = waiting.take(large=False)
+        request = waiting.pop(large=False)
         assert request
         answered.append(request.build_id)
         if request.build_id == "victim":
@@ -87,7 +87,7 @@ def test_a_downloaded_file_waits_by_its_size_and_no_repeat_of_its_request_replac
         waiting.put(name, f"/{name}", error)
         waiting.put(name, f"/{name}")
         waiting.drop_repeat(name)
-    assert [waiting.take(large) for large in (True, False)] == [
+    assert [waiting.pop(large) for large in (True, False)] == [
         QueuedRequest("library", "/library", "", 0),
         QueuedRequest("program", "/program", "debuginfod: no server has it", 2),
     ]
@@ -96,10 +96,10 @@ def test_a_downloaded_file_waits_by_its_size_and_no_repeat_of_its_request_replac
 def test_a_repeat_of_what_was_just_answered_is_dropped() -> None:
     waiting = queue(program=1 << 12)
     waiting.put("program", "/program")
-    assert waiting.take(large=False)
+    assert waiting.pop(large=False)
     waiting.put("program", "/program")
     waiting.drop_repeat("program")
-    assert waiting.take(large=False) is None
+    assert waiting.pop(large=False) is None
 
 
 def test_a_request_that_is_repeated_waits_once_and_a_flood_is_bounded() -> None:
@@ -108,7 +108,7 @@ def test_a_request_that_is_repeated_waits_once_and_a_flood_is_bounded() -> None:
         waiting.put(f"gnu:{i:040x}", "[" + "x" * 100)
         waiting.put("gnu:again", "[again")
     assert waiting.bytes() <= MAX_BYTES
-    build_ids = [request.build_id for _ in range(20) if (request := waiting.take(large=False))]
+    build_ids = [request.build_id for _ in range(20) if (request := waiting.pop(large=False))]
     assert len(set(build_ids)) == len(build_ids) == 20
 
 
@@ -119,17 +119,17 @@ def test_a_user_with_thousands_of_programs_does_not_hold_up_the_names_of_another
     dropped = metrics.SYMBOL_REQUESTS.labels("dropped")._value.get()
     with running(ATTACKER) as attacker, running(OTHER) as victim:
         for i in range(5_000):
-            files.note(f"gnu:{i:040x}", ROOT, entry(attacker, f"home/{i}"))
+            files.add(f"gnu:{i:040x}", ROOT, entry(attacker, f"home/{i}"))
             waiting.put(f"gnu:{i:040x}", f"/home/{i}")
         for name in ("first", "second", "third"):
-            files.note(name, ROOT, entry(victim, name, 1 << 20))
+            files.add(name, ROOT, entry(victim, name, 1 << 20))
             waiting.put(name, f"/{name}")
         for i in range(5_000, 10_000):
-            files.note(f"gnu:{i:040x}", ROOT, entry(attacker, f"home/{i}"))
+            files.add(f"gnu:{i:040x}", ROOT, entry(attacker, f"home/{i}"))
             waiting.put(f"gnu:{i:040x}", f"/home/{i}")
     assert waiting.bytes() <= MAX_BYTES
     assert metrics.SYMBOL_REQUESTS.labels("dropped")._value.get() > dropped + 1_000
-    assert [request.build_id for _ in range(6) if (request := waiting.take(False)) and request.path[:3] != "/ho"] == [
+    assert [request.build_id for _ in range(6) if (request := waiting.pop(False)) and request.path[:3] != "/ho"] == [
         "first", "second", "third",
     ]  # fmt: skip
 
@@ -140,13 +140,13 @@ def test_a_user_who_runs_the_programs_of_others_does_not_hold_up_their_names() -
     waiting = RequestQueue(files)
     with running(ATTACKER) as attacker, running(OTHER) as victim:
         for i in range(500):
-            files.note(f"program {i}", ROOT, entry(attacker, f"{i}"))
+            files.add(f"program {i}", ROOT, entry(attacker, f"{i}"))
             waiting.put(f"program {i}", f"/{i}")
-        files.note("shared", ROOT, entry(attacker, "shared", 1 << 20))
+        files.add("shared", ROOT, entry(attacker, "shared", 1 << 20))
         waiting.put("shared", "/shared")
-        files.note("shared", ROOT, entry(victim, "shared", 1 << 20))
+        files.add("shared", ROOT, entry(victim, "shared", 1 << 20))
         waiting.put("shared", "/shared")
-    assert "shared" in [request.build_id for _ in range(2) if (request := waiting.take(False))]
+    assert "shared" in [request.build_id for _ in range(2) if (request := waiting.pop(False))]
 
 
 @pytest.mark.ebpf
@@ -155,14 +155,14 @@ def test_one_request_after_the_other_and_repeats_do_not_keep_others_waiting() ->
     files = SymbolFiles()
     waiting = RequestQueue(files)
     with running(ATTACKER) as attacker, running(OTHER) as victim:
-        files.note("victim", ROOT, entry(victim, "victim", 1 << 20))
+        files.add("victim", ROOT, entry(victim, "victim", 1 << 20))
         answered = []
         for i in range(4):
-            files.note(f"program {i}", ROOT, entry(attacker, f"{i}"))
+            files.add(f"program {i}", ROOT, entry(attacker, f"{i}"))
             waiting.put(f"program {i}", f"/{i}")
             waiting.put("victim", "/victim")
             waiting.put("victim", "/victim")
-            request = waiting.take(False)
+            request = waiting.pop(False)
             assert request
             answered.append(request.build_id)
             if request.build_id == "victim":

@@ -24,7 +24,7 @@ def entry(pid: int, path: str) -> MapsEntry:
 def test_the_latest_entries_of_a_file_come_first() -> None:
     files = SymbolFiles()
     for pid in (*range(6), 5):
-        files.note("gnu:01", ROOT, entry(pid, "/a"))
+        files.add("gnu:01", ROOT, entry(pid, "/a"))
     assert [each.pid for each in files.entries("gnu:01")] == [5, 4, 3, 2]
     assert files.entries("gnu:02") == []
 
@@ -33,7 +33,7 @@ def test_files_with_long_paths_take_the_bytes_that_are_allowed_and_the_latest_ar
     files = SymbolFiles()
     for number in range(3_000):
         for copy in range(MAX_ENTRIES):
-            files.note(f"gnu:{number}", ROOT, entry(copy, f"/{number}-{copy}".ljust(4_095, "x")))
+            files.add(f"gnu:{number}", ROOT, entry(copy, f"/{number}-{copy}".ljust(4_095, "x")))
     texts = sum(len(each.path) for _, seen in files._seen.items() for each in seen.entries)
     assert MAX_BYTES / 2 < texts < MAX_BYTES
     assert len(files.entries("gnu:2999")) == MAX_ENTRIES
@@ -97,5 +97,5 @@ def test_of_very_many_users_of_a_program_the_latest_are_known(monkeypatch: pytes
     monkeypatch.setattr(symbol_files, "user_of", lambda pid: pid)
     files = SymbolFiles()
     for pid in range(120):
-        files.note("gnu:01", ROOT, MapsEntry(pid, 0, 1, 0, 1, "/bin/some"))
+        files.add("gnu:01", ROOT, MapsEntry(pid, 0, 1, 0, 1, "/bin/some"))
     assert files.users("gnu:01") == tuple(range(120 - MAX_USERS, 120))

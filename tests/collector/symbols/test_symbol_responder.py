@@ -112,7 +112,7 @@ def test_what_is_asked_of_this_host_is_answered_and_nothing_else(
     build_id = compiled(tmp_path / "program")
     ask(asking, "gnu:01", host="me")  # while the collector starts again
     files = serve()
-    files.note(build_id, ROOT, entry(tmp_path / "program"))
+    files.add(build_id, ROOT, entry(tmp_path / "program"))
     asking.produce(SYMBOL_REQUESTS, b"\xff garbage", build_id)
     asking.produce(SYMBOL_REQUESTS, None, build_id)
     ask(asking, "gnu:02", host="another")
@@ -155,8 +155,8 @@ def test_a_large_file_whose_names_take_long_holds_up_no_small_one(
     large = compiled(copied, f"-Wl,--build-id=0x{2:040x}")
     files = serve()
     with slow_file(tmp_path / "library", copied.read_bytes()) as library:
-        files.note(large, ROOT, entry(library.path)._replace(end=1 << 29))
-        files.note(small, ROOT, entry(program))
+        files.add(large, ROOT, entry(library.path)._replace(end=1 << 29))
+        files.add(small, ROOT, entry(program))
         library.slow()
         ask(asking, large, host="me", file=str(library.path))
         library.wait_for_reader()
@@ -186,7 +186,7 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
     for path, build_id in ids.items():
         size = 1 << 29 if path == stripped else 1  # so two threads answer and ask for downloads
-        files.note(build_id, ROOT, entry(path)._replace(end=size))
+        files.add(build_id, ROOT, entry(path)._replace(end=size))
         ask(asking, build_id, host="me", file=str(path))
     before = answers(3)
     assert {(a.build_id, a.version, a.error) for a in before} == {
@@ -208,7 +208,7 @@ def test_what_debuginfod_does_not_have_is_an_answer(
     subprocess.run(["objcopy", "--remove-section", ".eh_frame", stripped], check=True)
     server = Server()
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
-    files.note(build_id, ROOT, entry(stripped))
+    files.add(build_id, ROOT, entry(stripped))
     ask(asking, build_id, host="me", file=str(stripped))
     ask(asking, "gnu:" + "00" * 20, host="me", file="/never/seen/here")
     found = {a.build_id: a.error for a in answers(2)}

@@ -148,7 +148,7 @@ def test_a_service_has_some_operations_and_what_comes_again_keeps_its_batch() ->
 def test_operations_are_counted_right_by_several_threads() -> None:
     names = OperationNames(100)
     with ThreadPoolExecutor(8) as pool:
-        each = pool.map(lambda _: [names.of("shop", f"GET {i % 300}") for i in range(3000)], range(8))
+        each = pool.map(lambda _: [names.limited("shop", f"GET {i % 300}") for i in range(3000)], range(8))
         answers = [answer for some in each for answer in some]
     assert len(set(answers)) == 101
     assert names.replaced == answers.count(MANY_OPERATIONS) == 16_000

@@ -51,7 +51,7 @@ def standing(
     """What has stood still for more than 10 s, for looks (committed, lags) every 5 seconds."""
     standstills = Standstills()
     for i, (committed, lags) in enumerate(looks):
-        standstills.take(GroupOffsets(committed, lags), own[i], 1000 + 5.0 * i)
+        standstills.update(GroupOffsets(committed, lags), own[i], 1000 + 5.0 * i)
     return standstills.longer_than(10.0) or ""
 
 

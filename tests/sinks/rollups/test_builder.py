@@ -18,7 +18,7 @@ from sinks.clickhouse.cluster import Cluster
 from sinks.clickhouse.disk_room import DiskRoom
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.rollups import builder
-from sinks.rollups.buckets import Bucket, together
+from sinks.rollups.buckets import Bucket, grouped
 from sinks.rollups.builder import Rollups
 from sinks.rollups.builds import read_valid_builds
 from sinks.rollups.changes import REQUESTS_QUIET_S, Changes, hours_of_spans, note_work_sql
@@ -300,9 +300,9 @@ def test_hours_of_a_day_are_built_together_up_to_so_many_samples() -> None:
     day = HOUR_S // DAY_S * DAY_S
     buckets = [Bucket(HOURS, day + hour * 3600) for hour in range(47, -1, -1)]
     few, many = {day: 1000, day + DAY_S: 1000}, {day: 24 * 10**7, day + DAY_S: 24 * 10**9}
-    assert [len(group) for group in together(buckets, few)] == [24, 24]
-    assert [len(group) for group in together(buckets, many)] == [1] * 24 + [2] * 12
-    assert [bucket for group in together(buckets, many) for bucket in group] == buckets
+    assert [len(group) for group in grouped(buckets, few)] == [24, 24]
+    assert [len(group) for group in grouped(buckets, many)] == [1] * 24 + [2] * 12
+    assert [bucket for group in grouped(buckets, many) for bucket in group] == buckets
 
 
 def test_hours_that_are_built_together_leave_out_one_on_which_a_job_works(clients: Clients, client: Client) -> None:

@@ -29,7 +29,7 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
         offsets = GroupOffsets(
             dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign
         )
-        standstills.take(offsets, sink.read_to(), 10.0 * max(lags))
+        standstills.update(offsets, sink.read_to(), 10.0 * max(lags))
         sink.note_lags(offsets, standstills)
         return standstills.longer_than(15.0)
 

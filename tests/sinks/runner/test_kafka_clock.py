@@ -34,14 +34,14 @@ from tests.waiting import PATIENCE_S, wait_until
 def test_kafkas_time_is_that_of_the_newest_message_and_goes_on_without_messages() -> None:
     clock, now = KafkaClock(), time.time()
     assert clock.now() is None
-    clock.note(-1)
+    clock.advance(-1)
     assert clock.now() is None
     for days in (3, 2, 5):
-        clock.note(int(now - days * DAY_S) * 1000)
+        clock.advance(int(now - days * DAY_S) * 1000)
     first = clock.now()
     assert first == pytest.approx(now - 2 * DAY_S, abs=60)
     wait_until(lambda: (clock.now() or 0) > (first or 0) + 0.01)
-    clock.note(int(now + 9 * DAY_S) * 1000)
+    clock.advance(int(now + 9 * DAY_S) * 1000)
     assert clock.now() == pytest.approx(time.time(), abs=60)
 
 
@@ -61,14 +61,14 @@ def test_samples_stay_and_rollups_are_not_final_while_they_are_young_by_kafkas_t
 
     step()
     assert client.query("SELECT count() FROM rollup_builds").result_rows == [(0,)]
-    clock.note(now * 1000)
+    clock.advance(now * 1000)
     step()
     assert client.query("SELECT count() FROM samples").result_rows == [(5,)]
     assert client.query("SELECT DISTINCT state FROM rollup_builds ORDER BY state").result_rows == [
         ("begun",),
         ("built",),
     ]
-    clock.note((now + 20 * DAY_S) * 1000)
+    clock.advance((now + 20 * DAY_S) * 1000)
     step()
     assert client.query("SELECT count() FROM samples").result_rows == [(0,)]
 

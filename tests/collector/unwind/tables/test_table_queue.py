@@ -15,9 +15,9 @@ def test_a_small_file_is_taken_before_larger_ones_that_came_earlier() -> None:
     for name in ("a", "b", "c"):
         wanted.put(name, LARGE)
     wanted.put("small", SMALL)
-    assert [wanted.take(1) for _ in range(4)] == ["small", "a", "b", "c"]
+    assert [wanted.pop(1) for _ in range(4)] == ["small", "a", "b", "c"]
     with pytest.raises(queue.Empty):
-        wanted.take(0.001)
+        wanted.pop(0.001)
 
 
 def test_a_large_file_does_not_wait_for_ever_for_new_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_a_large_file_does_not_wait_for_ever_for_new_small_ones(monkeypatch: pyt
         with monkeypatch.context() as later:
             later.setattr(time, "monotonic", lambda at=now + small: at)
             wanted.put(f"small {small}", SMALL)
-        taken = wanted.take(1)
+        taken = wanted.pop(1)
     assert small == pytest.approx(LARGE / CODE_BYTES_PER_S, abs=2)
 
 
@@ -37,4 +37,4 @@ def test_the_end_is_taken_first() -> None:
     wanted = TableQueue()
     wanted.put("a", SMALL)
     wanted.end()
-    assert wanted.take(1) is None
+    assert wanted.pop(1) is None
