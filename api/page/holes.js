@@ -5,7 +5,7 @@ import { byId, element } from "./base/dom.js";
 import { formatCount, formatValue } from "./base/format.js";
 import { formatMoment, formatRange } from "./base/times.js";
 
-/** Kinds of holes in words. Those of docs/query-api.md. */
+/** Kinds of holes in words. Those of docs/operations.md. */
 const WORDS = {
   missing_windows: "windows are missing",
   missing_activity: "windows of activity are missing",
