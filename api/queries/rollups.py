@@ -7,9 +7,8 @@ final), a bucket that reaches out of the range is read as a whole: the answer sa
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -118,27 +117,23 @@ def make_plan(
     levels: Sequence[Level],
     coarser: Sequence[Level] = (),
     finer: Sequence[Level] = (),
-    rounded: bool = False,
-    buckets: "Buckets | None" = None,
+    buckets: Mapping[Level, list[BuiltBucket]] | None = None,
 ) -> ReadPlan:
-    """`levels`: those that can answer the query, the best one first; `coarser`, `finer`: others, which it reads only
-    where samples may be gone, the finer ones first; `rounded`: the finer ones also where samples are there; `buckets`:
+    """`levels`: those that can answer the query, the best one first; `coarser`: others, which it reads only where
+    samples may be gone; `finer`: others, which it reads for what is left of a time range of whole minutes; `buckets`:
     at least those of the time range and all of these levels. Raises ApiError."""
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
-    if not rounded and not _may_have_buckets(database, time_range, levels, coarser):
+    if not finer and not _may_have_buckets(database, time_range, levels, coarser):
         return ReadPlan([], [time_range])
-    found = (buckets or Buckets(database, time_range, (*levels, *coarser, *finer))).by_level
+    all_levels = (*levels, *coarser, *finer)
+    found = read_buckets(database, time_range, all_levels) if buckets is None else buckets
     taken: dict[Level, list[BuiltBucket]] = {}
-    for level in found:
+    for level in all_levels:
         taken[level], gaps = _take(found[level] if level in levels else [], gaps, whole=True)
     for level in (*finer, *sorted((*levels, *coarser), key=lambda level: level.bucket_s)):
         hours = {hour for buckets in taken.values() for each in buckets for hour in each.hours}
         # A bucket of which hours were taken would count these twice.
-        usable = [
-            each
-            for each in found[level]
-            if (each.final or (rounded and level in finer)) and hours.isdisjoint(each.hours)
-        ]
+        usable = [each for each in found[level] if (each.final or level in finer) and hours.isdisjoint(each.hours)]
         widened, gaps = _take(usable, gaps, whole=False)
         taken[level] = sorted(taken[level] + widened, key=lambda each: each.start_unix_nano)
     return ReadPlan(
@@ -193,34 +188,25 @@ def _final_until(database: Database, time_range: TimeRange) -> int:
     return int(answer["until"][0].as_py()) * _S
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """The buckets of a time range with a valid build, which are read when they are first needed."""
-
-    database: Database
-    time_range: TimeRange
-    levels: Sequence[Level]
-
-    @cached_property
-    def by_level(self) -> dict[Level, list[BuiltBucket]]:
-        """In order, all that lie in the time range or reach into it. Raises ApiError."""
-        start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
-        longest = max(self.levels, key=lambda level: level.bucket_s)
-        parameters = bucket_parameters(longest, start // _S, -(-end // _S))
-        # In two questions: a join of both tables takes more CPU than both.
-        answer = self.database.table(BUILDS_SQL, parameters)
-        hours = self.database.table(CHANGED_HOURS_SQL, parameters)
-        changes = dict(zip(*(hours[name].to_numpy().tolist() for name in ("start", "changes")), strict=True))
-        found: dict[Level, list[BuiltBucket]] = {}
-        for level in self.levels:
-            of_level = answer.filter(pc.equal(answer["level"], level.name.encode()))
-            columns = (of_level[name].to_numpy().tolist() for name in ("start", "build", "final", "changes"))
-            valid = valid_builds(zip(*columns, strict=True), changes, level)
-            found[level] = [
-                BuiltBucket(start * _S, (start + level.bucket_s) * _S, build.number, build.final)
-                for start, build in valid.items()
-            ]
-        return found
+def read_buckets(database: Database, time_range: TimeRange, levels: Sequence[Level]) -> dict[Level, list[BuiltBucket]]:
+    """Returns the buckets with a valid build of each level that lie in a time range or reach into it, in order. Raises
+    ApiError."""
+    longest = max(levels, key=lambda level: level.bucket_s)
+    parameters = bucket_parameters(longest, time_range.start_unix_nano // _S, -(-time_range.end_unix_nano // _S))
+    # In two questions: a join of both tables takes more CPU than both.
+    answer = database.table(BUILDS_SQL, parameters)
+    hours = database.table(CHANGED_HOURS_SQL, parameters)
+    changes = dict(zip(*(hours[name].to_numpy().tolist() for name in ("start", "changes")), strict=True))
+    found: dict[Level, list[BuiltBucket]] = {}
+    for level in levels:
+        of_level = answer.filter(pc.equal(answer["level"], level.name.encode()))
+        columns = (of_level[name].to_numpy().tolist() for name in ("start", "build", "final", "changes"))
+        valid = valid_builds(zip(*columns, strict=True), changes, level)
+        found[level] = [
+            BuiltBucket(start * _S, (start + level.bucket_s) * _S, build.number, build.final)
+            for start, build in valid.items()
+        ]
+    return found
 
 
 def _take(buckets: list[BuiltBucket], gaps: list[Range], whole: bool) -> tuple[list[BuiltBucket], list[Range]]:

@@ -1,5 +1,6 @@
 """What services do: their operations, with requests, CPU and durations."""
 
+import time
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -138,9 +139,9 @@ def operations(
     """Lists the operations of services, and for each of these services what belongs to no operation: together they are
     all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
 
-    Where there are very many requests, the time range is taken in whole minutes, and from a whole hour on if it has
-    more than 12 hours. Then the CPU of a request in percentiles is that of the pieces in which it was stored, and
-    samples whose operation was not known as they were stored are unattributed.
+    The time range is taken in whole minutes, and from a whole hour on if it has more than 12 hours. Where there are
+    very many requests whose hours have no rollups yet, the CPU of a request in percentiles is that of the pieces in
+    which it was stored, and samples whose operation was not known as they were stored are unattributed.
 
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """
@@ -150,7 +151,8 @@ def operations(
         kept, skipped = without_other_labels(selection.matchers)
         selection = replace(selection, matchers=kept)
     found = read_operations(state.database, selection)
-    seconds = (found.time_range.end_unix_nano - found.time_range.start_unix_nano) / 1e9
+    until = min(found.time_range.end_unix_nano, time.time_ns())  # the last minute may not be over
+    seconds = max((until - found.time_range.start_unix_nano) / 1e9, 1)
     totals: dict[str, int] = {}
     for row in found.all:
         totals[row["service"]] = totals.get(row["service"], 0) + row["sampled_cpu_ns"]

@@ -11,15 +11,8 @@ from api.errors import bad_request, too_large
 from api.queries.database import Database, texts
 from api.queries.operations.any_operations import ANSWERING_LEVELS, FINER_LEVELS, OPERATION_TABLES, any_operations
 from api.queries.operations.confidence import sampled_rows
-from api.queries.operations.recent import (
-    OF_REQUESTS,
-    are_kept,
-    are_many,
-    in_minutes,
-    recent_conditions,
-    were_replaced,
-)
-from api.queries.rollups import Buckets, ReadPlan, make_plan
+from api.queries.operations.recent import OF_REQUESTS, are_many, in_minutes, recent_conditions, were_replaced
+from api.queries.rollups import ReadPlan, make_plan, read_buckets
 from api.queries.selection.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.selection.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection.selection import Selection
@@ -35,8 +28,7 @@ _AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
 lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
 _IN_HOURS_NS = 12 * HOUR_NS
-"""Where requests are many, longer time ranges begin with a whole hour if that can be read: the minutes of a part of an
-hour may take longer than all other hours."""
+"""Longer time ranges begin with a whole hour: the minutes of a part of an hour may take longer than all other hours."""
 
 # at_: whether it is of the time range; else it is of the period before.
 _SQL = f"""
@@ -62,7 +54,7 @@ class Operations:
     rollups: list[dict[str, Any]]
     """What was read of the time range from rollups, for people."""
     time_range: TimeRange
-    """That of these numbers: in whole minutes, if rows were too many to read."""
+    """That of these numbers, in whole minutes."""
 
     @property
     def matching(self) -> list[dict[str, Any]]:
@@ -75,46 +67,40 @@ class Operations:
 
 
 @dataclass(frozen=True)
-class _Plans:
-    """What is read of a time range, and of the period before it."""
+class _ReadPeriod:
+    """The time range, or the period before it, and what is read of it."""
 
-    now: ReadPlan
-    before: ReadPlan
+    at: str
+    """`at_` of its rows."""
     time_range: TimeRange
-    time_range_before: TimeRange
-
-    @property
-    def gaps(self) -> list[TimeRange]:
-        """What is not read from rollups, in order."""
-        return _joined([*self.before.samples, *self.now.samples])
+    plan: ReadPlan
 
 
 def read_operations(database: Database, selection: Selection) -> Operations:
     """The operations of the services that match, in any order. Raises ApiError.
 
-    A request counts when it began, samples and intervals in their own time. Where there are too many requests to read
-    their rows, all is of whole minutes. Columns that begin with `previous_` are about the period of the same length
-    just before the time range.
+    A request counts when it began, samples and intervals in their own time. Columns that begin with `previous_` are
+    about the period of the same length just before the time range.
+
+    What has rollups is read from these, the rest from rows; or from `recent_operations`, if it has all of the rest, of
+    too many requests to read their rows.
     """
     of_operation, of_service = split_operation(selection.matchers)
-    buckets = _buckets(database, selection.time_range)
-    plans = _plan(database, selection.time_range, buckets)
-    recent = _plan_recent(database, selection.time_range, buckets) if _are_many(database, plans) else None
-    if recent:
-        plans = recent
+    now, before = periods = _periods(database, selection.time_range)
+    rest = _joined([*before.plan.samples, *now.plan.samples])
     conditions = Conditions()
     parts = []
-    for plan, each, at in ((plans.now, plans.time_range, "1"), (plans.before, plans.time_range_before, "0")):
-        of_period = Selection(selection.profile_type, tuple(of_service), each)
-        for part in plan.parts:
+    for each in periods:
+        of_period = Selection(selection.profile_type, tuple(of_service), each.time_range)
+        for part in each.plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
-            parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where), at))
-    if recent and plans.gaps:
-        parts += _of_recent(selection.profile_type, of_service, plans, conditions)
-    elif plans.gaps and any_operations(database, plans.gaps):
-        parts += _of_rows(database, selection, of_service, plans, conditions)
+            parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], each.at, where), each.at))
+    if rest and are_many(database, rest) and not were_replaced(database, rest):
+        parts += _of_recent(selection.profile_type, of_service, periods, conditions)
+    elif rest and any_operations(database, rest):
+        parts += _of_rows(database, selection.profile_type, of_service, now, rest, conditions)
     if not parts:
-        return Operations([], plans.now.as_json(), plans.time_range)
+        return Operations([], now.plan.as_json(), now.time_range)
     matches = Conditions(parameters=conditions.parameters)
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
@@ -125,59 +111,34 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     rows = _rows(answer, selection.profile_type)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
     of_traced = [row for row in rows if row["service"] in traced]
-    return Operations(of_traced, plans.now.as_json(), plans.time_range)
+    return Operations(of_traced, now.plan.as_json(), now.time_range)
 
 
-def _buckets(database: Database, time_range: TimeRange) -> Buckets:
-    """All that plans may need."""
-    before = _before(TimeRange(max(0, time_range.start_unix_nano - HOUR_NS), time_range.end_unix_nano))
-    around = TimeRange(before.start_unix_nano, time_range.end_unix_nano + HOUR_NS)
-    return Buckets(database, around, (*ANSWERING_LEVELS, *FINER_LEVELS))
-
-
-def _before(time_range: TimeRange) -> TimeRange:
-    """The period of the same length just before."""
-    length = time_range.end_unix_nano - time_range.start_unix_nano
-    return TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
-
-
-def _plan(database: Database, time_range: TimeRange, buckets: Buckets, rounded: bool = False) -> _Plans:
-    """`rounded`: to whole minutes, which are then read from rollups wherever these are built."""
-    before = _before(time_range)
-    now_plan, before_plan = (
-        make_plan(database, each, ANSWERING_LEVELS, finer=FINER_LEVELS, rounded=rounded, buckets=buckets)
-        for each in (time_range, before)
+def _periods(database: Database, time_range: TimeRange) -> tuple[_ReadPeriod, _ReadPeriod]:
+    """The time range in whole minutes, which rollups have, and the period of the same length just before."""
+    now = in_minutes(time_range)
+    if now.end_unix_nano - now.start_unix_nano > _IN_HOURS_NS:
+        now = TimeRange(now.start_unix_nano // HOUR_NS * HOUR_NS, now.end_unix_nano)
+    before = TimeRange(max(0, 2 * now.start_unix_nano - now.end_unix_nano), now.start_unix_nano)
+    levels = (*ANSWERING_LEVELS, *FINER_LEVELS)
+    buckets = read_buckets(database, TimeRange(before.start_unix_nano, now.end_unix_nano), levels)
+    of_now, of_before = (
+        make_plan(database, each, ANSWERING_LEVELS, finer=FINER_LEVELS, buckets=buckets) for each in (now, before)
     )
-    return _Plans(now_plan, before_plan, time_range, before)
+    return _ReadPeriod("1", now, of_now), _ReadPeriod("0", before, of_before)
 
 
-def _are_many(database: Database, plans: _Plans) -> bool:
-    return bool(plans.gaps) and are_many(database, plans.gaps)
-
-
-def _plan_recent(database: Database, time_range: TimeRange, buckets: Buckets) -> _Plans | None:
-    """What to read where rows are too many; the gaps of these plans are read from `recent_operations`. None if it does
-    not have all of these, or has rows that a job has replaced."""
-    minutes = in_minutes(time_range)
-    whole = [minutes]
-    if minutes.end_unix_nano - minutes.start_unix_nano > _IN_HOURS_NS:
-        whole.insert(0, TimeRange(minutes.start_unix_nano // HOUR_NS * HOUR_NS, minutes.end_unix_nano))
-    for each in whole:
-        plans = _plan(database, each, buckets, rounded=True)
-        if not plans.gaps or (are_kept(plans.gaps) and not were_replaced(database, plans.gaps)):
-            return plans
-    return None
-
-
-def _of_recent(profile_type: str, of_service: list[Matcher], plans: _Plans, conditions: Conditions) -> list[str]:
+def _of_recent(
+    profile_type: str, of_service: list[Matcher], periods: Sequence[_ReadPeriod], conditions: Conditions
+) -> list[str]:
     """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
     parts = []
-    for plan, at in ((plans.now, "1"), (plans.before, "0")):
-        for each in (OF_REQUESTS, profile_type) if plan.samples else ():
-            minutes = recent_conditions(plan.samples, [each], conditions.parameters, lengths=(60, 10))
+    for period in periods:
+        for each in (OF_REQUESTS, profile_type) if period.plan.samples else ():
+            minutes = recent_conditions(period.plan.samples, [each], conditions.parameters, lengths=(60, 10))
             add_matchers(minutes, of_service)
             of = operation_sums.of_recent if each == OF_REQUESTS else operation_sums.of_recent_samples
-            parts.append(_needed(of(at, minutes.where), at))
+            parts.append(_needed(of(period.at, minutes.where), period.at))
     return parts
 
 
@@ -188,22 +149,22 @@ def _needed(rows: str, at: str) -> str:
 
 def _of_rows(
     database: Database,
-    selection: Selection,
+    profile_type: str,
     of_service: list[Matcher],
-    plans: _Plans,
+    now: _ReadPeriod,
+    rest: list[TimeRange],
     conditions: Conditions,
 ) -> list[str]:
     """Returns SELECTs of what plans do not read from rollups; parameters are added. Raises ApiError."""
-    gaps, parameters = plans.gaps, conditions.parameters
-    start = conditions.bind(selection.time_range.start_unix_nano // 10**6, "Int64")
+    parameters = conditions.parameters
+    start = conditions.bind(now.time_range.start_unix_nano // 10**6, "Int64")
     from_start = f">= fromUnixTimestamp64Milli({start}, 'UTC')"
-    of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
-    samples = of_any.of_any_request(gaps, parameters)
-    spans = select_span_operations(samples, gaps, of_service)
-    began = request_conditions(parameters, of_service, gaps).where
+    samples = Selection(profile_type, tuple(of_service), now.time_range).of_any_request(rest, parameters)
+    spans = select_span_operations(samples, rest, of_service)
+    began = request_conditions(parameters, of_service, rest).where
     intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
-    if plans.now.samples:
-        ended = until_ended(database, [], plans.now.samples)
+    if now.plan.samples:
+        ended = until_ended(database, [], now.plan.samples)
         intervals = request_intervals(parameters, began if of_service else "", ended).where
     requests = operation_sums.requests_from(began, intervals)
     return [

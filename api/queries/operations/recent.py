@@ -53,18 +53,16 @@ def in_minutes(time_range: TimeRange) -> TimeRange:
 
 
 def are_many(database: Database, ranges: Sequence[TimeRange], profile_types: Sequence[str] = (OF_REQUESTS,)) -> bool:
-    """Whether time ranges have so many requests that their rows are not read. Raises ApiError."""
+    """Whether `recent_operations` has all of these time ranges, with so many requests that their rows are not read.
+    Raises ApiError."""
+    if any(each.start_unix_nano < time.time_ns() - RECENT_NS for each in ranges):
+        return False
     conditions = recent_conditions(ranges, profile_types)
     of_type = f"greatest(sum(traces), sum(requests)) AS of_type FROM recent_operations {conditions.where}"
     answer = database.table(
         f"SELECT max(of_type) AS n FROM (SELECT {of_type} GROUP BY profile_type)", conditions.parameters
     )
     return bool(answer["n"][0].as_py() > database.exact_requests)
-
-
-def are_kept(ranges: Sequence[TimeRange]) -> bool:
-    """Whether `recent_operations` has all of these time ranges."""
-    return all(each.start_unix_nano >= time.time_ns() - RECENT_NS for each in ranges)
 
 
 def were_replaced(database: Database, ranges: Sequence[TimeRange]) -> bool:

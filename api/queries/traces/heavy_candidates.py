@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from api.queries.database import Database, texts
 from api.queries.operations.confidence import is_cpu
-from api.queries.operations.recent import OF_REQUESTS, are_kept, are_many, recent_conditions
+from api.queries.operations.recent import OF_REQUESTS, are_many, recent_conditions
 from api.queries.selection.conditions import add_value_matcher, matching
 from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
@@ -76,7 +76,7 @@ def read_candidates(
     elif order == "sampled_cpu_ns" or not is_cpu(selection.profile_type):
         kinds = [selection.profile_type]
     ranges = [selection.time_range]
-    if not are_kept(ranges) or not are_many(database, ranges, [OF_REQUESTS, selection.profile_type]):
+    if not are_many(database, ranges, [OF_REQUESTS, selection.profile_type]):
         return None
     count = limit + limit // 2 if of_few else max(2 * limit, MORE_CANDIDATES)
     ids: dict[str, None] = {}

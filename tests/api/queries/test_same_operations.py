@@ -106,6 +106,7 @@ def check(requests: RenamedRequests, selection: Selection) -> None:
 
 def check_operations(requests: RenamedRequests, selection: Selection, values: set[str]) -> None:
     answer = read_operations(requests.database, selection)
+    selection = replace(selection, time_range=answer.time_range)
     expected = requests.sums(selection, "operation")
     traced = {row["service"] for row in answer.all}
     assert traced >= {service for service, operation in expected if operation}
