@@ -25,7 +25,7 @@ REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_cod
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports test-more soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ setup: ## install what icestream needs to run, with apt and into .venv
 demo: setup ## profile this machine while a small web service works, and show the CPU of its requests
 	@$(BIN)/icestream demo
 
-test: ## install what tests need, run all tests but those that only `make soak` runs, and print how long each step took
+test: ## install what tests need, run all tests but those of `make test-more` and `make soak`, and print how long each step took
 	@for step in $(STEPS); do \
 	   begin=$$(date +%s); $(MAKE) --no-print-directory $$step || { echo "make $$step failed"; exit 1; }; \
 	   took="$$took $$step $$(($$(date +%s) - begin)) s,"; \
@@ -127,13 +127,18 @@ reports: setup-test ## profile programs of kinds of which public reports say tha
 	@log=$$(mktemp); $(BIN)/pytest -n 2 -q -rP -m "not soak" $(REPORTS) >$$log 2>&1; result=$$?; \
 	  [ $$result = 0 ] && grep -E '^share: |passed' $$log || cat $$log; rm $$log; exit $$result
 
-soak: ## run chaos with 100 events, fuzz at full size, the tests that CI leaves out, and property tests with 1,000 examples: over an hour
+test-more: setup-test kafka ## run the tests that `make test` leaves out, and property tests with 1,000 examples from a random SEED
+	$(BIN)/pytest -m soak $(filter-out $(CONTAINERS) tests/pipeline/test_attacks.py,$(call files-with,soak))
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+	  $(BIN)/pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile soak --hypothesis-seed $$seed; result=$$?; \
+	  echo "the seed of the property tests was $$seed: make test-more SEED=$$seed repeats them"; exit $$result
+
+soak: ## run chaos with 100 events, fuzz at full size, containers, attacks and test-more: over an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
 	$(MAKE) containers
 	$(MAKE) attacks
-	$(BIN)/pytest -m soak $(filter-out $(CONTAINERS) tests/pipeline/test_attacks.py,$(call files-with,soak))
-	$(BIN)/pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile soak
+	$(MAKE) test-more
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png

@@ -181,7 +181,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 # Several tests run at once, on machines of any speed: no example is too slow, and making ten takes as long as it takes.
 # CI tries the same examples each time: no change is refused for what another one did. All other runs try new ones.
-# `make soak` loads the other profile and tries many more. tests/examples.py is for tests that need another number.
+# `make test-more` loads the other profile, tries many more, and prints its seed. tests/examples.py is for tests that
+# need another number.
 hypothesis_settings.register_profile(
     "icestream",
     max_examples=25,

@@ -49,6 +49,7 @@ def results(code: str, lake: Path) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.soak  # the queries of what functions call, below, are run by both
 def test_duckdb_gives_the_functions_with_the_most_cpu(lake: Path) -> None:
     query, *_ = queries("duckdb")
     top = dict(results(query, lake)["top"])
@@ -56,6 +57,7 @@ def test_duckdb_gives_the_functions_with_the_most_cpu(lake: Path) -> None:
     assert sum(top.values()) == pytest.approx(40 * PERIOD_NS / 1e9)
 
 
+@pytest.mark.soak  # the queries of what functions call, below, are run by both
 def test_polars_gives_the_cpu_of_services_and_operations(lake: Path) -> None:
     by_service, by_operation, _ = queries("polars")
     [service] = results(by_service, lake)["cpu_by_service"].to_dicts()

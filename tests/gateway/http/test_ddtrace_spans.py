@@ -86,6 +86,7 @@ def traced() -> tuple[list[str], list[tuple[str, bytes]]]:
     return run.stdout.split(), bodies
 
 
+@pytest.mark.soak  # CI has the spans of OpenTelemetry's exporter, and ddtrace's contexts
 def test_a_program_that_only_ddtrace_traces_has_operations(
     http: TestClient, in_process_broker: KafkaSettings, store: Store
 ) -> None:

@@ -131,6 +131,7 @@ def test_uwsgi(listener: Listener, more: list[str]) -> None:
     _serve(command, listener, ["checkout"], PATH=f"{built}/bin:{BIN}:{os.environ['PATH']}")
 
 
+@pytest.mark.soak
 def test_celery(listener: Listener, tmp_path: Path) -> None:
     for name in ("queue", "control"):
         (tmp_path / name).mkdir()
