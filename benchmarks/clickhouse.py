@@ -3,7 +3,7 @@
     python -m benchmarks.clickhouse [--batches 400]
 
 The batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services and 400 threads. Each service has stacks
-of its own, of which few are hot. A tenth of the samples are in a trace. Prints one JSON object; bytes are those after
+of its own, and few are hot. A tenth of the samples are in a trace. Prints one JSON object; bytes are those after
 merging.
 """
 

@@ -257,8 +257,8 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 	return GO_ON;
 }
 
-/* Notes where the caller has a callee-saved register: below `lowest` none was saved. Without branches, of which the verifier
- * would follow both. */
+/* Notes where the caller has a callee-saved register: below `lowest` none was saved. Without branches: the verifier
+ * would follow both sides. */
 static __always_inline void note_saved(u64 *at, u64 saved, u64 return_at, u64 lowest)
 {
 	u64 place = return_at - 8 * saved, keep = (saved - 1) >> 63 | (place - lowest) >> 63, lost = (saved + 1) >> 4;

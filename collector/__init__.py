@@ -2,5 +2,5 @@
 
 import os
 
-# numpy's threads for linear algebra, of which there is none here, would keep the capabilities that we give up.
+# numpy's threads for linear algebra would keep the capabilities that we give up, and nothing here needs them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -23,8 +23,8 @@ class CollectorSettings(ProducerSettings):
     )
     lowest_frequency: int = setting(
         0,
-        "samples per second and CPU below which only what samples cost lowers the frequency; 0: half of the"
-        " frequency, or 10 if that is more",
+        "samples per second and CPU: at fewer, only the cost of the samples themselves lowers the frequency; 0: half of"
+        " the frequency, or 10 if that is more",
     )
     share: float = setting(1.0, "share of the hosts that sample at any one time, in turns: 0.1 for a tenth")
     share_interval: float = setting(60.0, "seconds that a turn lasts")

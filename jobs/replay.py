@@ -115,8 +115,8 @@ def _restore_lake(
 
 
 def _within_minutes(minutes: str) -> str:
-    """Returns the SQL condition that activity lies in some minutes of hosts, of which `minutes` is the table: then the
-    samples that were restored there include all corrections by it."""
+    """Returns the SQL condition that activity lies in the minutes of hosts in the table `minutes`: then the samples
+    that were restored there include all corrections by it."""
     return (
         f"(host_id, intDiv(to_unix_nano - 1, 60000000000) * 60) IN {minutes}"
         f" AND (host_id, intDiv(from_unix_nano, 60000000000) * 60) IN {minutes}"

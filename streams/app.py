@@ -173,7 +173,7 @@ class PartitionTasks:
         it has taken the partition over from the task's outbox: then the task's next output fails, and the worker ends.
         """
         await self._close(set(self._tasks) - partitions)
-        log.info("assigned partitions: %s, of which it kept: %s", sorted(partitions) or "none", sorted(self._tasks))
+        log.info("assigned partitions: %s, kept from before: %s", sorted(partitions) or "none", sorted(self._tasks))
         for partition, task in self._tasks.items():
             task.resume()
             for topic in (RAW, ACTIVITY):  # nothing is queued now

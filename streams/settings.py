@@ -24,8 +24,8 @@ class StreamsSettings(MessageSettings):
     )
     stacks_kept_mb: int = setting(
         0,
-        "MB that Kafka keeps of each partition of icestream.stacks: what is in use is announced again before it is "
-        "deleted; 0: what Kafka says",
+        "MB that Kafka keeps of each partition of icestream.stacks: a stack in use is announced again before Kafka "
+        "deletes it; 0: as Kafka is configured",
     )
     watchdog_s: float = setting(60.0, "seconds without progress, while lag grows, after which the process ends")
     dead_letters_per_minute: int = setting(

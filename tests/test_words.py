@@ -1,13 +1,20 @@
-"""One word for one idea: names of classes and functions."""
+"""One word for one idea: names of classes and functions, and sentences that are understood at the first reading."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.prose import GENERATED, ROOT, tracked
+from tests.prose import GENERATED, ROOT, lines, tracked
 
 VAGUE = {"of", "take", "note", "together"}
 """Not the names of a public function, method or module: they do not say what is done to what."""
+_BEGINNING = r"(?:^\s*(?:[#*-]+|//|/\*+)?\s*|[.] )"
+SENTENCES = {
+    "begins with 'Of'": re.compile(rf"(?:{_BEGINNING}|; )Of [a-z`]"),
+    "has 'who' as its subject": re.compile(rf"{_BEGINNING}Who (?!can )|[;:] who [a-z]+"),
+    "has ', of which'": re.compile(r", of which\b"),
+}
 
 
 def test_a_class_name_means_one_class() -> None:
@@ -27,6 +34,17 @@ def test_functions_and_modules_have_names_that_say_what_they_do() -> None:
         if not isinstance(node, ast.ClassDef) and node.name in VAGUE
     ]
     assert functions + [path for path in product() if path.rpartition("/")[2].removesuffix(".py") in VAGUE] == []
+
+
+def test_sentences_begin_with_their_subject() -> None:
+    found = [
+        f"{line}: {what}: {line.text.strip()}"
+        for line in lines()
+        if line.path != "tests/test_words.py"
+        for what, pattern in SENTENCES.items()
+        if pattern.search(line.text)
+    ]
+    assert found == []
 
 
 def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:

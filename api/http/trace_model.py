@@ -29,7 +29,7 @@ class ListedTrace(Trace):
     start_unix_nano: int | None = Field(
         description="When the root span began; without spans, its first interval of activity; null: not known"
     )
-    duration_ns: int | None = Field(description="Of the root span, or until all activity ended; null: not known")
+    duration_ns: int | None = Field(description="Until the root span ended, or all activity; null: not known")
 
 
 class Traces(Answer):

@@ -33,7 +33,7 @@ class Hole:
     def add(
         self, count: int, from_unix_milli: float, to_unix_milli: float, missing_cpu_ns: float | None = None
     ) -> None:
-        """Adds a part of the hole, of which [from_unix_milli, to_unix_milli] lies in the range."""
+        """Adds a part of the hole; [from_unix_milli, to_unix_milli] is what of it lies in the range."""
         self.count += count
         self.seconds += max(to_unix_milli - from_unix_milli, 0) / 1000
         self.first_unix_milli = min(self.first_unix_milli, int(from_unix_milli))

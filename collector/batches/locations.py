@@ -86,8 +86,8 @@ def locate(
 def _add_python(
     samples: DrainedSamples, python: PythonProcesses, rows: "_Rows", stack: np.ndarray, position: np.ndarray
 ) -> np.ndarray:
-    """Puts Python frames between the native frames, of which `stack` and `position` are given. Returns the stack of
-    each frame."""
+    """Puts Python frames between the native frames, whose `stack` and `position` are given. Returns the stack of each
+    frame."""
     python_depth = samples.stack_python.astype(np.int64)
     frames = python_frames(samples.stack_kernel_depth.astype(np.int64), python_depth, samples.python_info)
     names, name = python.names(samples.stack_pid[frames.stack], samples.python_code, samples.python_info)

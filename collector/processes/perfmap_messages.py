@@ -62,8 +62,8 @@ class LinesJob(NamedTuple):
 
 
 class NamesJob(NamedTuple):
-    """A job: read the names in lines, of which at most MAX_NAMES are named by their offsets, with an address in the
-    area of each."""
+    """A job: read the names in at most MAX_NAMES lines, which are given by their offsets and an address in the area of
+    each."""
 
     offsets: Sequence[int]
     addresses: Sequence[int]

@@ -37,8 +37,8 @@ class Key(NamedTuple):
 
 
 class Code:
-    """What is known of one code object. Its lines are parsed when they are first asked for: who reads code objects
-    while their processes live has no time for that."""
+    """What is known of one code object. Its lines are parsed when they are first asked for: while code objects
+    are read, before their processes end, there is no time for that."""
 
     __slots__ = ("_lines", "file", "function")
 

@@ -38,7 +38,7 @@ class _Stuck(NamedTuple):
     """A child process that was killed and waits for a disk."""
 
     process: subprocess.Popen[bytes]
-    users: tuple[int, ...]  # who ran the file
+    users: tuple[int, ...]  # those who ran the file
 
 
 class SymbolBuilder:
@@ -53,7 +53,7 @@ class SymbolBuilder:
         self._child: subprocess.Popen[bytes] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
         self._stuck: list[_Stuck] = []
-        self._users: tuple[int, ...] = ()  # who run the file that was asked for last
+        self._users: tuple[int, ...] = ()  # those who run the file that was asked for last
         self._interrupted = False
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:

@@ -26,7 +26,7 @@ _LOGGED = 10
 """The most invalid targets that the log names at once."""
 
 _Source = str | TargetsUrl | DnsName
-"""Who says which targets there are: a file, a server or a name."""
+"""A source of targets: a file, a server or a name."""
 _log = logging.getLogger(__name__)
 
 

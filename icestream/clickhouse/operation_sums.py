@@ -116,7 +116,7 @@ def of_rollups(table: str, at: str, where: str) -> str:
 
 
 def without_sketches(rows: str) -> str:
-    """The sums of such a SELECT, of which no percentiles are asked for: to read the sketches takes most of the time."""
+    """The sums of such a SELECT without percentiles: reading the sketches would take most of the time."""
     sums = ", ".join(
         f"{_MERGE.get(name, 'sum')}(of_rows.{name}) AS {name}" for name in SUMS.values() if name not in _SKETCHES
     )

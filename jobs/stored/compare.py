@@ -75,7 +75,7 @@ def _unknown(staging: Staging, live: str, recomputed: str, wrong: set[HostMinute
 
 
 def in_minutes(staging: Staging, name: str, minutes: str) -> str:
-    """Returns the SQL condition that a row is in one of these minutes of hosts, of which `minutes` is the table."""
+    """Returns the SQL condition that a row is in one of the minutes of hosts in the table `minutes`."""
     return f"(host_id, {_minute(name)}) {staging.globally}IN (SELECT host, minute FROM {minutes})"
 
 

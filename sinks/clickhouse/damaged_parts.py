@@ -40,8 +40,8 @@ class _Part(NamedTuple):
 
 @contextmanager
 def whole_parts(client: Client) -> Iterator[None]:
-    """Runs inserts, of which it raises DiskFullError if the engine could not write all rows: insert them again, under
-    the same tokens. Raises the client's errors."""
+    """Runs inserts. Raises DiskFullError if the engine could not write all of their rows: insert them again, under the
+    same tokens. Raises the client's errors."""
     if embedded_folder(client.uri) is None:
         yield
         return

@@ -1,7 +1,7 @@
 """Deletes the rows of a day's light requests, and leaves alone what was chosen to be kept, whole on all shards.
 
 ClickHouse deletes in the background: each replica for itself, and after a restart it goes on. So that all replicas of
-all shards come to the same result, the condition reads one table only, `kept_rows`, of which every host has all before
+all shards come to the same result, the condition reads one table only, `kept_rows`, and every host has all of it before
 anything is deleted. Each thinning has rows of its own there, and its statements count them: where one is missing, they
 delete nothing.
 

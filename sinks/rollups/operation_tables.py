@@ -23,7 +23,7 @@ from sinks.clickhouse.cluster import ACROSS_SHARDS
 
 SPANS_AT_ONCE = 2_000_000
 """Up to so many spans are summed up in one statement: it keeps the IDs of all of them in memory, also those of the hour
-before, of which samples may be."""
+before, which samples may belong to."""
 _CHOSEN_SPANS = 500
 """To divide the spans of an hour, the trace IDs of about so many in SPANS_AT_ONCE are read."""
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))

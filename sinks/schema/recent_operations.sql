@@ -1,6 +1,6 @@
 -- What operations did in each minute, as it was stored, block by block: for questions about so many requests that their
 -- rows cannot all be read (docs/storage.md, "Recent operations"). A few days are kept. All is there three times, by
--- minute, by ten minutes and by hour, of which a query has to merge few. What is of samples has a profile type; what is
+-- minute, by ten minutes and by hour, so that a query merges few. What is of samples has a profile type; what is
 -- of requests and intervals has the profile type ''.
 CREATE TABLE IF NOT EXISTS recent_operations
 (

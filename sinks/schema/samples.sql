@@ -1,7 +1,7 @@
 -- One row for each sample. Within an hour of a service, rows of a series are adjacent, in the order of time: host and run
 -- of the collector compress to nothing, times and numbers of batches to small differences. A service has few series,
 -- stacks and threads, so dictionaries make their IDs short. Measured (benchmarks/storage): 5.5 bytes a
--- sample, of which time takes 2.3, the stack 1.9, the batch 0.7, the thread 0.4.
+-- sample: time takes 2.3, the stack 1.9, the batch 0.7, the thread 0.4.
 CREATE TABLE IF NOT EXISTS samples
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),

@@ -2,8 +2,8 @@
 -- SELECT * FROM function_cpu(start = '2026-01-31 12:00:00', end = '2026-01-31 13:00:00')
 
 -- The stacks of the samples in the range, with the newest names of their functions, root first. Inlined functions come
--- after the function that they are in; a location without symbols is module+0xaddress. IDs are plain numbers, of which
--- anybody can make a table.
+-- after the function that they are in; a location without symbols is module+0xaddress. IDs are plain numbers:
+-- anybody can make a table of them.
 CREATE VIEW IF NOT EXISTS stacks AS
 WITH RECURSIVE walk AS
 (

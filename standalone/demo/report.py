@@ -192,7 +192,7 @@ def as_text(report: Report) -> str:
     freshness = "unknown" if report.freshness_p95_s is None else f"{report.freshness_p95_s:.2f} s"
     lines = [
         f"samples    {report.samples:,} in {report.stacks:,} different stacks",
-        f"functions  {report.functions:,}, of which {report.functions_named:,} have a name ({named:.0f} %)",
+        f"functions  {report.functions:,}, {report.functions_named:,} with a name ({named:.0f} %)",
         f"freshness  {freshness} from publishing a batch to finding it in queries (95th percentile)",
         f"requests   {report.thread_cpu_s:.2f} s of thread CPU, {report.sampled_cpu_s:.2f} s of sampled CPU",
         "",

@@ -33,7 +33,7 @@ def committed_in_log(offset: int, low: int, high: int) -> int:
     """Returns a committed offset as one of the log [low, high); 0 where nothing was committed (`offset` is negative).
 
     If the log ends before that offset, its topic was made anew, and all of it is ahead; unless it lacks its first
-    messages: then it is the old log, of which Kafka has lost the last messages, and only what will come is ahead.
+    messages: then it is the old log, Kafka has lost its last messages, and only what will come is ahead.
     """
     if offset <= high:
         return max(offset, 0)

@@ -67,7 +67,7 @@ def _part(source: Source, part: int, parts: int) -> Source:
 
 
 def cut(series: Sequence[bytes], sample_series: np.ndarray, contexts: bool) -> list[tuple[int, int]]:
-    """Returns the ranges of rows, [first, end), of which messages are made: each is small enough.
+    """Returns the ranges of rows, [first, end), that become one message each: each is small enough.
 
     `sample_series`: of all rows, indices into `series`; `contexts`: whether there are any.
     """

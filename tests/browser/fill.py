@@ -70,7 +70,7 @@ def fill_wide(client: Client, end_s: int) -> int:
 
 
 def fill_with_a_gap(client: Client, end_s: int) -> None:
-    """Batches of one host in the ten minutes before, of which three are missing."""
+    """Batches of one host in the ten minutes before; three are missing."""
     sequence = np.array([n for n in range(1, 121) if n not in (50, 51, 52)])
     times = [to_datetime(end_s - 601 + 5 * int(n)) for n in sequence]
     insert_columns(

@@ -1,4 +1,4 @@
-"""Programs with one build ID, of which a user without rights forged one."""
+"""Programs with one build ID; a user without rights forged one of them."""
 
 import os
 import subprocess

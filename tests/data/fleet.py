@@ -1,8 +1,8 @@
 """A fleet of simulated hosts: windows that look like those of real ones, for measurements.
 
-A host has 8 CPUs, of which two are busy: 190 samples in 5 s at 19 Hz. It runs 4 of 20 services in two pods each. It
+A host has 8 CPUs, and two are busy: 190 samples in 5 s at 19 Hz. It runs 4 of 20 services in two pods each. It
 answers 20 requests a second, each in two intervals; half of the samples are in an interval. A service has 500 stacks of
-35 frames, of which few are hot, and gets a new build now and then.
+35 frames, few of them hot, and gets a new build now and then.
 """
 
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ class _Intervals:
 
 
 def _skewed(random: np.random.Generator, exponent: float, size: int, limit: int) -> np.ndarray:
-    """Numbers below `limit`, of which the small ones are frequent."""
+    """Numbers below `limit`; the small ones are frequent."""
     return np.minimum(random.zipf(exponent, size), limit) - 1
 
 

@@ -52,7 +52,7 @@ def test_a_pushed_profile_is_found_and_named_and_the_gateway_ends_when_told(
 
 def names_come_from_an_upload(pipeline: Pipeline) -> None:
     """Frames without names, of a program that was moved when it was loaded: pushed as pprof and as OTLP. Then
-    its symbols are uploaded, of which those of local functions were stripped."""
+    its symbols are uploaded; those of local functions were stripped."""
     program = pipeline.data / "program"
     source = pipeline.data / "program.c"
     source.write_text(SOURCE)

@@ -50,7 +50,7 @@ START_MS = 1_790_000_000_000
 
 
 def sample_batch(offset: int, start_ms: int = START_MS) -> bytes:
-    """Four samples of two stacks, of which one is not announced, in two intervals; streams' output of this offset."""
+    """Four samples of two stacks in two intervals; one stack is not announced. Streams' output of this offset."""
     return builders.sample_batch(
         builders.source(builders.batch_id(), offset=offset), start_ms,
         {

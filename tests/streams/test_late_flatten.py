@@ -28,7 +28,7 @@ BATCHES = 12
 
 
 def batch(sequence: int, chance: random.Random) -> bytes:
-    """A raw batch of stacks of one function, of which about 600 kB are announced, compressed."""
+    """A raw batch of stacks of one function; about 600 kB are announced, compressed."""
     names = [*HOT, *(base64.b64encode(chance.randbytes(675)).decode() for _ in range(NEW))]
     rows = range(len(names))
     samples = [Sample(n, stack=n % len(HOT)) for n in range(100)]

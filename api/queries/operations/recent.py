@@ -66,7 +66,7 @@ def are_many(database: Database, ranges: Sequence[TimeRange], profile_types: Seq
 
 
 def were_replaced(database: Database, ranges: Sequence[TimeRange]) -> bool:
-    """Whether a job has replaced rows of these time ranges, of which it has both the old and the new ones. Raises
+    """Whether a job has replaced rows of these time ranges: then both the old and the new ones are there. Raises
     ApiError."""
     conditions = Conditions(["state != 'added'"])
     hours = [TimeRange(each.start_unix_nano // HOUR_NS * HOUR_NS, each.end_unix_nano) for each in ranges]

@@ -139,7 +139,7 @@ def anchored(pattern: str) -> str:
 
 
 def matching(conditions: Conditions, value: str, matchers: Iterable[Matcher]) -> str:
-    """Returns an expression that says whether an SQL expression `value` fulfils all matchers, of which there are some.
+    """Returns an expression that says whether an SQL expression `value` fulfils all matchers (at least one).
     Parameters are added to `conditions`."""
     alone = Conditions(parameters=conditions.parameters)
     for matcher in matchers:

@@ -55,7 +55,7 @@ class Selection:
     def alternatives(
         self, ranges: Sequence[TimeRange], parameters: dict[str, Any], whole_days: bool = True
     ) -> list[Conditions]:
-        """Conditions on `samples`, of which each selected row in these time ranges (disjoint) fulfils exactly one.
+        """Conditions on `samples`: each selected row in these time ranges (disjoint) fulfils exactly one of them.
 
         With `whole_days`, whole days get conditions that do not read `time`: that is most of the work of a long merge.
         """

@@ -34,7 +34,7 @@ def whole_sums(answer: pa.Table, *order: npt.NDArray[Any]) -> Values:
 
 
 def check_size(answer: pa.Table) -> None:
-    """Raises ApiError if values, of which `size` has approximate sums, do not fit into 64 bits; ClickHouse would not.
+    """Raises ApiError if values do not fit into 64 bits; ClickHouse would not. `size` has their approximate sums.
 
     So many nanoseconds are 292 years. A thousand hosts with 500 waiting threads each have them in five hours.
     """

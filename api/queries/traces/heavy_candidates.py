@@ -82,8 +82,8 @@ def read_candidates(
     ids: dict[str, None] = {}
     complete_above_ns = 0
     for each in _read_kinds(database, selection, kinds, count):
-        # By their samples, of which a single one counts 50 ms, those are not read that used no more than what thread
-        # CPU leaves out anyway.
+        # A single sample counts 50 ms. So the candidates by samples leave out those with no more than what thread CPU
+        # leaves out anyway.
         ids |= dict.fromkeys(trace_id for trace_id, used in each.used_ns.items() if used >= complete_above_ns)
         complete_above_ns = max(complete_above_ns, each.complete_above_ns)
     return Candidates(list(ids), complete_above_ns)

@@ -238,7 +238,7 @@ def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
 def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_told(
     local_kafka: LocalKafka, tmp_path: Path
 ) -> None:
-    """A Kafka goes and comes back; meanwhile an hour of windows, of which the spool has room for some minutes."""
+    """A Kafka goes and comes back; meanwhile an hour of windows, and the spool has room for some minutes."""
     limit = 2 << 20
     kafka = LocalKafka(tmp_path / "kafka")
     kafka.start()

@@ -36,7 +36,7 @@ def stacks(folder: Path) -> dict[int, list[str]]:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> ParquetSink:
-    """Has samples of the stacks 1 to 7, of which 1 to 3 have nodes and no names."""
+    """Has samples of the stacks 1 to 7; 1 to 3 have nodes and no names."""
     sink = ParquetSink(str(tmp_path))
     write(sink, SAMPLES, 0, *decoded(1, 2, rows=7))
     write(sink, STACKS, 0, tables(STACKS, stack_batch(0, [])), tables(STACKS, stack_batch(1, ["main", "a", "b"])))

@@ -1,4 +1,4 @@
-"""The Apache Kafka that `icestream up` starts: who can use it, and what happens when its topics are deleted."""
+"""The Apache Kafka that `icestream up` starts: which users can use it, and what happens when its topics are deleted."""
 
 import os
 import re

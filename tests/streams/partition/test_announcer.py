@@ -43,7 +43,7 @@ class Partition:
         self._batches = 0
 
     def process(self, leaves: list[int], start: int = START) -> OutputMessages:
-        """Processes a batch of stacks with these leaves below two callers, of which one is that of ten leaves."""
+        """Processes a batch of stacks with these leaves below two callers; one of them has ten leaves."""
         locations = [(1, 1), *((1, 1000 + leaf // 10) for leaf in leaves), *((1, 10**6 + leaf) for leaf in leaves)]
         stacks = [[1 + len(leaves) + row, 1 + row, 0] for row in range(len(leaves))]
         self._batches += 1

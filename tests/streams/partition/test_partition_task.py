@@ -113,7 +113,7 @@ def test_raw_does_not_wait_forever_for_activity_that_kafka_does_not_deliver_and_
 
 @pytest.mark.parametrize("first", [RAW, ACTIVITY])
 def test_a_backlog_loses_no_trace_whichever_side_is_read_first(in_process_broker: KafkaSettings, first: str) -> None:
-    """60 windows of 8 hosts: five minutes, of which Kafka delivers one side before the other."""
+    """60 windows of 8 hosts: five minutes, and Kafka delivers one side before the other."""
 
     async def scenario() -> None:
         made = [window(START, sequence, host, samples=40) for sequence in range(1, 61) for host in range(8)]

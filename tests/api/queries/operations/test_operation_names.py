@@ -46,7 +46,7 @@ def test_names_of_a_time_range_whose_rows_are_gone_are_those_of_rollups(
 
 
 def insert_builds(client: Client, level: Level) -> None:
-    """Three builds of one bucket, of which the last one is not complete."""
+    """Three builds of one bucket; the last one is not complete."""
     states = {1: ("begun", "built"), 2: ("begun", "built"), 3: ("begun",)}
     insert_rows(
         client,
