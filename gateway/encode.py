@@ -12,11 +12,11 @@ from gateway.errors import bad_profile, too_many
 from gateway.sent_profile import SentProfile, Values
 from gateway.series_limit import SeriesLimit
 from gateway.stack_ids import stack_ids
-from icestream.messages import raw_encoder
+from icestream.messages import checks, raw_encoder
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import Times
-from icestream.messages.raw import GATEWAY, decode_raw
-from icestream.messages.raw_encoder import Window
+from icestream.messages.raw import GATEWAY, read_header
+from icestream.messages.raw_encoder import Window, to_mapping
 from icestream.times import HOUR_NS
 from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
@@ -40,31 +40,54 @@ class Encoded:
 
 def encode(profile: SentProfile, times: Times, limit: SeriesLimit | None = None) -> Encoded:
     """Encodes a profile, and counts in its `dropped` the samples whose series are beyond the limit. Every message
-    passes the checks of those who read it. Raises Refused."""
+    passes the checks of those who read it. Raises Refused.
+
+    What a profile holds is checked before that, as to decode the messages would take as long as to encode them. Indices
+    and lengths of columns are right, as the readers and `raw_encoder` made them.
+    """
     messages, samples, size = [], 0, 0
     given = _with_stack_ids(profile.window)
     limited, lost = (given, 0) if limit is None else limit.apply(given)
     if lost:
         profile.dropped["series"] += lost
-    for values in profile.values:
-        window = _rows_with_values(given, values)
-        if len(window.pid):
-            samples += len(window.pid)
-            made = _batch(profile, values, window, _rows_with_values(limited, values) if lost else None)
-            size += sum(map(len, made))
-            if size > MAX_BYTES:
-                raise too_many(MAX_BYTES, "bytes of messages: there are many profile types, or labels")
-            messages += made
     try:
-        for message in messages:
-            decode_raw(message, times)
+        _check_tables(given)
+        for values in profile.values:
+            window = _rows_with_values(given, values)
+            if len(window.pid):
+                _check_values(window)
+                samples += len(window.pid)
+                made = _batch(profile, values, window, _rows_with_values(limited, values) if lost else None)
+                for message in made:
+                    read_header(message, times)
+                size += sum(map(len, made))
+                if size > MAX_BYTES:
+                    raise too_many(MAX_BYTES, "bytes of messages: there are many profile types, or labels")
+                messages += made
     except BadMessage as error:
         raise bad_profile(f"no message may hold this: {error}") from None
     return Encoded(profile.host_id.encode(), messages, samples)
 
 
+def _check_tables(window: Window) -> None:
+    """Raises BadMessage."""
+    stacks = window.stacks
+    checks.mappings([to_mapping(stacks.mappings[row]) for row in np.unique(stacks.mapping).tolist()])
+    checks.check_most("series", len(window.labels), checks.MAX_ENTRIES)
+    for labels in window.labels:
+        checks.check_labels(labels)
+
+
+def _check_values(window: Window) -> None:
+    """Raises BadMessage."""
+    if window.value is not None:
+        checks.check_sum("sample_value", window.value)
+    if window.count is not None:
+        checks.check_column("sample_count", window.count, checks.MAX_OBSERVATIONS)
+
+
 def _with_stack_ids(window: Window) -> Window:
-    if len(window.stacks.frames) > MAX_IDENTIFIED:
+    if window.stacks.ids is not None or len(window.stacks.frames) > MAX_IDENTIFIED:
         return window
     return dataclasses.replace(window, stacks=dataclasses.replace(window.stacks, ids=stack_ids(window.stacks)))
 

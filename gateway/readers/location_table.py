@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
-from icestream.messages.raw_encoder import LocationName, SentLines
+from icestream.messages.raw_encoder import LocationName, SentLines, Stacks
 from icestream.v1.common_pb2 import Mapping
 
 KERNEL_FILE = "[kernel]"
@@ -58,6 +58,14 @@ class ProfileLocations:
     mappings: Sequence[MappingKey]  # mappings[0] is UNKNOWN
     names: Sequence[LocationName]  # names[0] is NO_NAME
     lines: SentLines | None
+    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))  # uint64 (l,), where they are known
+
+    def stacks(self, depth: np.ndarray, frames: np.ndarray, ids: np.ndarray | None = None) -> Stacks:
+        """Returns stacks of these locations: see Stacks."""
+        return Stacks(
+            mapping=self.mapping, address=self.address, name=self.name, depth=depth, frames=frames,
+            mappings=self.mappings, names=self.names, lines=self.lines, ids=ids,
+        )  # fmt: skip
 
 
 class FileMappings(NamedTuple):

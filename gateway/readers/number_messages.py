@@ -81,7 +81,10 @@ class MessageFields:
 
 def portions(serialized: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Yields messages that may be read together, in their order: at least one portion, which may be empty."""
-    for begin in range(0, max(len(serialized), 1), PORTION_MESSAGES):
+    if len(serialized) <= PORTION_MESSAGES and sum(map(len, serialized)) < PORTION_BYTES:
+        yield serialized
+        return
+    for begin in range(0, len(serialized), PORTION_MESSAGES):
         some = serialized[begin : begin + PORTION_MESSAGES]
         end = np.cumsum(np.fromiter(map(len, some), np.int64, len(some)))
         cuts = np.flatnonzero(np.diff(end // PORTION_BYTES)) + 1

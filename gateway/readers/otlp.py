@@ -156,7 +156,8 @@ class _Reader:
             values += self._add(sample, start, rows)
         times = rows.time_unix_nano or [start]
         end = max(start + profile.duration_nano, max(times) + 1)
-        window = self._table.window(min(start, *times), end, rows, self._location_table.all())
+        stacks = self._table.stacks(self._location_table.all())
+        window = self._table.window(min(start, *times), end, rows.columns(), stacks)
         if profile.dropped_attributes_count:
             self._table.dropped["attributes"] += profile.dropped_attributes_count
         return SentProfile(

@@ -1,4 +1,4 @@
-"""Makes the locations of a pprof profile into the distinct locations of messages, all at once.
+"""Makes the locations of a pprof profile into the distinct locations of messages, all at once: those with distinct IDs.
 
 `location_table.LocationTable` does the same one by one.
 """
@@ -20,7 +20,10 @@ from gateway.readers.location_table import (
 )
 from gateway.readers.pprof_tables import ById, LocationIds, PprofFunctions, PprofLines, PprofMapping
 from icestream.columns import index_ranges
-from icestream.messages.raw_encoder import SentLines
+from icestream.columns.row_indices import distinct
+from icestream.messages import identify
+from icestream.messages.raw import StackFrames
+from icestream.messages.raw_encoder import SentLines, to_mapping
 
 NO_MAPPING = PprofMapping(0, "", "", 0, 0)
 
@@ -40,29 +43,21 @@ def distinct_locations(
     """Returns the distinct locations, and the row among these of each given one. Raises Refused."""
     first_line = index_ranges.starts(lines.count)
     placed = _place(of, lines, functions, [*mappings, NO_MAPPING], first_line)
-    line = _numbered(lines.function, lines.number) + 1
-    count = np.where(placed.is_named, 0, lines.count)
-    name = np.zeros(len(count), np.int64)
-    name_lines = first_line[placed.is_named]
-    _, of_name, row_of_name = np.unique(line[name_lines], return_index=True, return_inverse=True)
-    name[placed.is_named] = row_of_name + 1
-
-    group = _numbered(_numbered(placed.mapping, name), np.unique(placed.address, return_inverse=True)[1])
-    for level in range(int(count.max(initial=0))):
-        rows = np.flatnonzero(count > level)
-        line_of = np.zeros(len(count), np.int64)
-        line_of[rows] = line[first_line[rows] + level]
-        group = _numbered(group, line_of)
-    _, first, row = np.unique(group, return_index=True, return_inverse=True)
-
-    kept = index_ranges.expand(first_line[first], count[first])
+    location_id = _location_ids(placed, lines, functions, first_line)
+    first, row = distinct(location_id)
+    named = np.flatnonzero(placed.is_named[first])
+    name = np.zeros(len(first), np.int64)
+    name[named] = np.arange(1, len(named) + 1)
+    count = np.where(placed.is_named[first], 0, lines.count[first])
+    kept = index_ranges.expand(first_line[first], count)
     locations = ProfileLocations(
         mapping=placed.mapping[first],
         address=placed.address[first],
-        name=name[first],
+        name=name,
         mappings=placed.mappings,
-        names=[NO_NAME, *_names(functions, lines, name_lines[of_name])],
-        lines=_sent_lines(functions, lines, count[first], kept) if len(kept) else None,
+        names=[NO_NAME, *_names(functions, lines, first_line[first[named]])],
+        lines=_sent_lines(functions, lines, count, kept) if len(kept) else None,
+        ids=location_id[first],
     )
     return locations, row
 
@@ -108,10 +103,32 @@ def _file_addresses(address: np.ndarray, of_mapping: np.ndarray, mappings: Seque
     return np.where(start < LOW_MEMORY, address, address - start + offset)
 
 
-def _numbered(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns a number for each pair of numbers below 2^31, the same for equal pairs: int64."""
-    number: np.ndarray = np.unique(first << 32 | second, return_inverse=True)[1]
-    return number
+def _location_ids(placed: _Placed, lines: PprofLines, functions: PprofFunctions, first_line: np.ndarray) -> np.ndarray:
+    name, file, number = np.zeros((3, len(placed.mapping)), np.int64)
+    named, name_lines = placed.is_named, first_line[placed.is_named]
+    name[named], file[named] = functions.name[lines.function[name_lines]], functions.file[lines.function[name_lines]]
+    number[named] = lines.number[name_lines]
+    others = np.flatnonzero(~np.repeat(named, lines.count))
+    function = lines.function[others]
+    none = np.empty(0, np.int64)
+    columns = StackFrames(
+        strings=functions.texts,
+        mappings=list(map(to_mapping, placed.mappings)),
+        location_mapping=placed.mapping,
+        location_address=placed.address,
+        location_function=name,
+        location_file=file,
+        location_line=number,
+        location_line_count=np.where(named, 0, lines.count),
+        line_function=functions.name[function],
+        line_file=functions.file[function],
+        line_number=lines.number[others],
+        line_start_line=functions.start_line[function],
+        stack_depth=none,
+        stack_frames=none,
+        stack_id=none,
+    )
+    return identify.location_ids(columns, np.arange(len(placed.mapping)))
 
 
 def _names(functions: PprofFunctions, lines: PprofLines, rows: np.ndarray) -> list[SentLine]:

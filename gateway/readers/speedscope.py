@@ -8,7 +8,7 @@ from typing import Any
 from gateway.errors import bad_profile
 from gateway.profile_types import ValueType
 from gateway.readers.folded import weighted_profile
-from gateway.readers.location_table import SentLine, sent_line
+from gateway.readers.location_table import sent_line
 from gateway.readers.pprof import Source
 from gateway.readers.valid_texts import load_json
 from gateway.sent_profile import SentProfile
@@ -25,18 +25,18 @@ def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile
     dropped = Counter(source.dropped)
     try:
         file: Any = load_json(data)
-        lines = (
+        lines = [
             sent_line(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0, dropped)
             for frame in file["shared"]["frames"]
-        )
-        frames: dict[int, SentLine] = dict(enumerate(lines))
+        ]
+        rows = {row: row for row in range(len(lines))}  # knows no negative ones
         units = {str(profile.get("unit", "none")) for profile in file["profiles"]}
         if len(units) != 1:
             raise bad_profile("expected Speedscope profiles with one unit")
         unit = units.pop()
         scale = _NANOSECONDS.get(unit, 1)
         stacks = [
-            ([frames[index] for index in stack], round(weight * scale))
+            ([rows[index] for index in stack], round(weight * scale))
             for stack, weight in _stacks(file["profiles"], dropped)
         ]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -47,7 +47,7 @@ def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile
         kind = ValueType("alloc_space", "bytes") if kind.unit != "bytes" else kind
     elif unit in _NANOSECONDS:
         kind = ValueType("cpu", "nanoseconds")
-    return weighted_profile(stacks, data, source, kind, 1, dropped)
+    return weighted_profile(lines, stacks, data, source, kind, 1, dropped)
 
 
 def _stacks(profiles: Sequence[Any], dropped: Counter[str]) -> Iterator[tuple[Sequence[int], float]]:

@@ -1,8 +1,9 @@
 """Collects the distinct stacks, labels and contexts of a profile while a reader walks through it."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,14 +41,14 @@ class StackTable:
         """Returns the row of a set of labels."""
         return self._series.setdefault(labels, len(self._series))
 
-    def series_of_sample(self, key: Hashable, read: Callable[[], Labels], of_profile: Labels) -> int:
-        """Returns the row of the labels of a sample; beyond the limits, that of the profile's own labels. `key` stands
-        for the labels, which are read once."""
+    def series_of_sample(self, key: Hashable, read: Callable[[], Labels], of_profile: Labels, samples: int = 1) -> int:
+        """Returns the row of the labels of a sample, or of several with the same labels; beyond the limits, that of the
+        profile's own labels. `key` stands for the labels, which are read once."""
         if key not in self._series_by_key:
             self._series_by_key[key] = self._read_series(read, of_profile)
         row = self._series_by_key[key]
         if row is None:
-            self.dropped["labels"] += 1
+            self.dropped["labels"] += samples
             return self.series(of_profile)
         return row
 
@@ -61,47 +62,33 @@ class StackTable:
             return self._series.get(labels)
         return self.series(labels)
 
-    def context(self, trace_id: str | bytes, span_id: str | bytes) -> int:
-        """Returns the row + 1 of a trace context, given as bytes or in hex; 0 where there is none. A span may come
-        without its trace, as older SDKs for span profiles send it: its trace ID is zeros then."""
+    def context(self, trace_id: str | bytes, span_id: str | bytes, samples: int = 1) -> int:
+        """Returns the row + 1 of a trace context of so many samples, given as bytes or in hex; 0 where there is none. A
+        span may come without its trace, as older SDKs for span profiles send it: its trace ID is zeros then."""
         try:
             trace, span = (bytes.fromhex(i) if isinstance(i, str) else i for i in (trace_id, span_id))
         except ValueError:
-            self.dropped["contexts"] += 1
+            self.dropped["contexts"] += samples
             return 0
         if not any(trace) and not any(span):
             return 0
         if len(trace) not in (0, 16) or len(span) not in (0, 8):
-            self.dropped["contexts"] += 1
+            self.dropped["contexts"] += samples
             return 0
         return self._contexts.setdefault(trace.ljust(16, b"\0") + span.ljust(8, b"\0"), len(self._contexts) + 1)
 
-    def window(
-        self, start_unix_nano: int, end_unix_nano: int, rows: "SampleLists", locations: ProfileLocations
-    ) -> Window:
-        """Returns the samples `rows` with what they refer to. Raises Refused where a time fits no message."""
-        times = [start_unix_nano, end_unix_nano, *rows.time_unix_nano]
-        if not 0 <= min(times) <= max(times) < MAX_UNIX_NANO:
-            raise bad_profile(f"expected times from 1970 to 2099, got {min(times)} to {max(times)} ns")
-        contexts = list(self._contexts)
+    def stacks(self, locations: ProfileLocations) -> Stacks:
+        """Returns the stacks by their rows."""
         depth = np.array(list(map(len, self._stacks)), np.int64)
+        return locations.stacks(depth, np.fromiter(chain.from_iterable(self._stacks), np.int64, depth.sum()))
+
+    def window(self, start_unix_nano: int, end_unix_nano: int, rows: "ProfileSamples", stacks: Stacks) -> Window:
+        """Returns the samples `rows` with what they refer to. Raises Refused where a time fits no message."""
+        _check_times(start_unix_nano, end_unix_nano)
+        contexts = list(self._contexts)
         return Window(
-            time_unix_nano=np.array(rows.time_unix_nano, np.int64),
-            series=np.array(rows.series, np.int64),
-            pid=np.array(rows.pid, np.uint32),
-            tid=np.array(rows.tid, np.uint32),
-            stack=np.array(rows.stack, np.int64),
-            context=np.array(rows.context, np.int64),
-            stacks=Stacks(
-                mapping=locations.mapping,
-                address=locations.address,
-                name=locations.name,
-                depth=depth,
-                frames=np.fromiter(chain.from_iterable(self._stacks), np.int64, depth.sum()),
-                mappings=locations.mappings,
-                names=locations.names,
-                lines=locations.lines,
-            ),
+            **rows._asdict(),
+            stacks=stacks,
             labels=list(self._series),
             trace_ids=b"".join(context[:16] for context in contexts),
             span_ids=b"".join(context[16:] for context in contexts),
@@ -110,28 +97,40 @@ class StackTable:
         )
 
 
+def _check_times(first: int, last: int) -> None:
+    if not 0 <= first <= last < MAX_UNIX_NANO:
+        raise bad_profile(f"expected times from 1970 to 2099, got {first} to {last} ns")
+
+
+class ProfileSamples(NamedTuple):
+    """n samples."""
+
+    time_unix_nano: np.ndarray  # int64 (n,)
+    series: np.ndarray  # int64 (n,)
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    stack: np.ndarray  # int64 (n,)
+    context: np.ndarray  # int64 (n,)
+
+
 class SampleLists:
     """Columns of samples, filled row by row."""
 
     def __init__(self) -> None:
         self.time_unix_nano: list[int] = []
-        self.series: list[int] = []
-        self.pid: list[int] = []
-        self.tid: list[int] = []
-        self.stack: list[int] = []
-        self.context: list[int] = []
+        self._others: list[tuple[int, int, int, int, int]] = []
 
     def add(self, time_unix_nano: int, series: int, pid: int, tid: int, stack: int, context: int) -> None:
         self.time_unix_nano.append(time_unix_nano)
-        self.series.append(series)
-        self.pid.append(pid if 0 <= pid < 2**32 else 0)
-        self.tid.append(tid if 0 <= tid < 2**32 else 0)
-        self.stack.append(stack)
-        self.context.append(context)
+        pid, tid = (number if 0 <= number < 2**32 else 0 for number in (pid, tid))
+        self._others.append((series, pid, tid, stack, context))
 
-    def add_all(self, time_unix_nano: int, series: int, stacks: Sequence[int]) -> None:
-        """Adds samples of one series, without process, thread and context."""
-        columns = (self.time_unix_nano, self.series, self.pid, self.tid, self.context)
-        for column, value in zip(columns, (time_unix_nano, series, 0, 0, 0), strict=True):
-            column += [value] * len(stacks)
-        self.stack += stacks
+    def columns(self) -> ProfileSamples:
+        """Raises Refused where a time fits no message."""
+        times = self.time_unix_nano
+        if times:
+            _check_times(min(times), max(times))
+        series, pid, tid, stack, context = np.array(self._others, np.int64).reshape(-1, 5).T
+        return ProfileSamples(
+            np.array(times, np.int64), series, pid.astype(np.uint32), tid.astype(np.uint32), stack, context
+        )

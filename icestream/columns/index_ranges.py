@@ -1,6 +1,6 @@
 """Ranges of rows, given by their counts: n ranges that lie one after the other, or anywhere in a column.
 
-All arguments are integer arrays of shape (n,), where nothing else is said; all results are int64.
+All arguments are integer arrays of shape (n,), where nothing else is said; all results but sums are int64.
 """
 
 import numpy as np
@@ -21,6 +21,15 @@ def owners(counts: np.ndarray) -> np.ndarray:
 def positions(counts: np.ndarray) -> np.ndarray:
     """Returns for each row of ranges that lie one after the other how far it is from its range's start."""
     return expand(np.zeros(len(counts), np.int64), counts)
+
+
+def sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns the sum of the values of each range, 0 of an empty one, if all ranges lie one after the other (n,)."""
+    found = np.zeros(len(counts), values.dtype)
+    some = np.flatnonzero(counts)
+    if len(some):
+        found[some] = np.add.reduceat(values, starts(counts)[some])
+    return found
 
 
 def expand(first: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -57,6 +57,11 @@ def parse(kind: type[MessageT], data: bytes, unread: str = "") -> MessageT:
     return cast(MessageT, message)
 
 
+def parse_header(kind: type[MessageT], data: bytes) -> MessageT:
+    """Returns a message without its repeated fields: what is in these is not parsed. Raises DecodeError."""
+    return cast(MessageT, _header(kind.DESCRIPTOR).FromString(data))
+
+
 def column(message: Message, name: str) -> np.ndarray:
     """Returns the repeated fixed-width field `name` as a new array of its width and signedness, shape (rows,).
 
@@ -158,9 +163,25 @@ def _as_bytes(kind: Descriptor, unread: str) -> type[Message]:
             field.type = FieldDescriptorProto.TYPE_BYTES
             field.ClearField("type_name")
             field.ClearField("options")
+    return _declared(kind, message, f"{kind.full_name}/{unread}")
+
+
+@cache
+def _header(kind: Descriptor) -> type[Message]:
+    """Returns a type with the wire format of `kind` that has no repeated fields."""
+    message = DescriptorProto()
+    kind.CopyToProto(message)
+    message.name += "Header"
+    fields = [field for field in message.field if field.label != FieldDescriptorProto.LABEL_REPEATED]
+    del message.field[:]
+    message.field.extend(fields)
+    return _declared(kind, message, f"{kind.full_name}/header")
+
+
+def _declared(kind: Descriptor, message: DescriptorProto, file_name: str) -> type[Message]:
     original = kind.file
     file = FileDescriptorProto(
-        name=f"{kind.full_name}/{unread}",
+        name=file_name,
         package=_PACKAGE,
         syntax="proto3",
         dependency=[original.name, *(needed.name for needed in original.dependencies)],

@@ -13,6 +13,16 @@ def renumber(rows: np.ndarray, count: int, always: int | None = None) -> tuple[n
     return np.flatnonzero(flags), (np.cumsum(flags) - 1)[rows]
 
 
+def distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first row of each distinct key, in the order of rows; and for each row the position of its key among
+    these."""
+    _, first, position = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[position]
+
+
 def take_rows(data: bytes, width: int, rows: np.ndarray) -> bytes:
     """The bytes of some rows of a table whose rows are `width` bytes each."""
     chosen: np.ndarray = np.frombuffer(data, np.uint8).reshape(-1, width)[rows]

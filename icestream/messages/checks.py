@@ -1,6 +1,6 @@
 """Checks that several messages share, and the limits of what a message may hold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -72,12 +72,21 @@ class BadMessage(ValueError):
 def parse(kind: type[MessageT], data: bytes | None, unread: str = "") -> MessageT:
     """Returns a message that is not checked yet; `column` reads its columns, and `packed.messages` what is in `unread`.
     Raises BadMessage."""
+    return _parse(kind, data, lambda data: packed.parse(kind, data, unread))
+
+
+def parse_header(kind: type[MessageT], data: bytes | None) -> MessageT:
+    """Returns a message that is not checked yet, without its repeated fields. Raises BadMessage."""
+    return _parse(kind, data, lambda data: packed.parse_header(kind, data))
+
+
+def _parse(kind: type[MessageT], data: bytes | None, read: Callable[[bytes], MessageT]) -> MessageT:
     name = kind.DESCRIPTOR.name
     data = data or b""
     if len(data) > MAX_MESSAGE_BYTES:
         raise BadMessage(name, f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
     try:
-        return packed.parse(kind, data, unread)
+        return read(data)
     except DecodeError as error:
         raise BadMessage(name, f"cannot be read: {error}") from None
 
@@ -225,7 +234,11 @@ def _labels(serialized: bytes) -> Labels:
 
 def _check_labels(serialized: bytes) -> Labels:
     series = Series.FromString(serialized)
-    pairs = sorted((label.name, label.value) for label in series.labels if label.value)
+    return check_labels(tuple(sorted((label.name, label.value) for label in series.labels if label.value)))
+
+
+def check_labels(pairs: Labels) -> Labels:
+    """Returns the labels of a series."""
     if len(pairs) > MAX_LABELS:
         raise BadMessage("series.labels", f"expected at most {MAX_LABELS} labels, got {len(pairs)}")
     if len({name for name, _ in pairs}) != len(pairs):
@@ -236,7 +249,7 @@ def _check_labels(serialized: bytes) -> Labels:
     size = sum(len(name) + len(value) for name, value in pairs)
     if size > MAX_LABELS_TEXT:
         raise BadMessage("series.labels", f"expected at most {MAX_LABELS_TEXT} characters of labels, got {size}")
-    return tuple(pairs)
+    return pairs
 
 
 def _cut(text: str) -> str:

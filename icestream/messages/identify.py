@@ -50,6 +50,13 @@ def nodes(columns: StackFrames, stacks: np.ndarray) -> StackNodes:
     return StackNodes(node_id, parent, frames.location, frames.location_id[frames.row], frames.leaf)
 
 
+def ids_of_stacks(location_id: np.ndarray, frames: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """Returns the IDs of stacks that follow each other: uint64 (stacks,), 0 where a stack is empty. `frames`: rows of
+    location_id, leaf first; `depth`: of each stack, int64."""
+    found = index_ranges.sums(_terms(location_id, frames, np.repeat(np.cumsum(depth) - 1, depth)), depth)
+    return np.where(depth > 0, ids.to_ids(found), np.uint64(0))
+
+
 class _Frames(NamedTuple):
     """The f frames of some stacks: leaf first, stack after stack."""
 

@@ -84,6 +84,13 @@ class RawColumns(StackFrames):
         return self.end_unix_nano - self.clock_offset_ns
 
 
+def read_header(data: bytes | None, times: Times = ANY_TIME) -> RawBatch:
+    """Returns a message whose repeated fields are not read; the others are checked. Raises BadMessage."""
+    message = checks.parse_header(RawBatch, data)
+    _check_header(message, times)
+    return message
+
+
 def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
     """Raises BadMessage."""
     return decode_raws([data], [times])[0]

@@ -28,7 +28,7 @@ from icestream.kafka.log_mark import checksum
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, MAX_SPREAD_NS, TimeLimits, Times
-from icestream.messages.raw import decode_raw
+from icestream.messages.raw import read_header
 from icestream.times import HOUR_NS, MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.common_pb2 import BatchId
@@ -48,7 +48,7 @@ _PAGE_BYTES = 2_000_000
 
 
 class Archived(NamedTuple):
-    """A message. If it is a bad one, its batch ID is empty and its times are Kafka's timestamp."""
+    """A message. If its header, or its activity, is bad, its batch ID is empty and its times are Kafka's timestamp."""
 
     cluster: str  # the ID of the Kafka cluster
     partition: int
@@ -303,9 +303,10 @@ def covers(uri: str, topic: str) -> tuple[int, int] | None:
 
 
 def time_range(topic: str, data: bytes | None, times: Times = ANY_TIME) -> tuple[BatchId, int, int]:
-    """Returns the batch ID, the first and the last moment of a raw or activity message. Raises BadMessage."""
+    """Returns the batch ID, the first and the last moment of a raw or activity message. Raises BadMessage: of a raw
+    message only its header is read."""
     if topic == RAW:
-        raw = decode_raw(data, times)
+        raw = read_header(data, times)
         return raw.id, raw.start_unix_nano, raw.end_unix_nano
     activity = decode_activity(data, times)
     return activity.id, *activity.time_range()

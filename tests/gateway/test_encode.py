@@ -8,6 +8,8 @@ import pytest
 import gateway.encode as encode_module
 from gateway.encode import encode
 from gateway.errors import Refused
+from gateway.profile_types import CPU
+from gateway.readers.folded import read_folded
 from gateway.readers.pprof import Source, read_pprof
 from icestream.messages import identify
 from icestream.messages.plausible import ANY_TIME
@@ -39,7 +41,9 @@ def test_every_stack_has_the_id_that_streams_would_compute() -> None:
 
 def test_streams_compute_the_ids_of_a_profile_with_very_many_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_module, "MAX_IDENTIFIED", 10)
-    (message,) = _encoded(functions=7, stacks=20)
+    text = "\n".join(f"main;work{number};wait 1" for number in range(7))
+    profile = read_folded(text.encode(), Source((("service", "shop"),)), CPU, 1)
+    (message,) = encode(profile, ANY_TIME).messages
     raw = decode_raw(message)
     assert not raw.stack_id.any()
     assert identify.stack_ids(raw).all()
