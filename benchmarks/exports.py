@@ -1,6 +1,6 @@
 """How long it takes to export a profile of many stacks, in every format.
 
-    python benchmarks/exports.py [--stacks 45000] [--runs 3]
+    python -m benchmarks.exports [--stacks 45000] [--runs 3]
 
 Fills an embedded ClickHouse with one service's hour: stacks of depth 10 to 80 that share their prefixes, in 20,000
 functions. Prints one JSON object. Times are milliseconds from the request to the last byte: `ms` is the median of the
@@ -11,12 +11,8 @@ it is sent to a client that takes gzip.
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient

@@ -94,13 +94,24 @@ class Reader:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._consumer = follow(settings, FLAT)
+        self._producer = producer(settings)
+        self._ended = 0
         self.records: list[dict] = []
 
     def read(self) -> list[dict]:
         for message in self._consumer.consume(100, timeout=0.3):
-            if message.error() is None:
+            if message.value() == b"end":
+                self._ended += 1
+            elif message.error() is None:
                 self.records.append(json.loads(message.value()))
         return self.records
+
+    def read_to_end(self) -> None:
+        """Reads all that came before now: what comes now is the last in each partition."""
+        for partition in range(PARTITIONS):
+            self._producer.produce(FLAT, b"end", partition=partition)
+        assert self._producer.flush(PATIENCE_S) == 0
+        wait_until(lambda: self.read() and self._ended == PARTITIONS)
 
     def close(self) -> None:
         self._consumer.close()
@@ -124,7 +135,7 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
     with running(broker, 1_000):  # again: what is published is not published twice, also if it comes once more
         send(broker, (SAMPLES, sample_batch(2)), (SAMPLES, sample_batch(3)))
         wait_until(lambda: reader.total() >= 60_000_000)
-    time.sleep(0.5)
+    reader.read_to_end()
     assert reader.total() == 60_000_000
     first = next(record for record in reader.records if record["stack_id"] == f"{2:016x}")
     assert first | {"value": 0, "samples": 0, "start_unix_milli": 0} == {
@@ -168,7 +179,7 @@ def test_samples_of_a_raw_topic_that_was_made_anew_count_though_its_offsets_begi
         for offset in (0, 1, 2, 1):
             publish(offset)
         wait_until(lambda: reader.total() >= 8 * 20_000_000, reader.total)
-        time.sleep(0.5)
+        reader.read_to_end()
     assert reader.total() == 8 * 20_000_000
     reader.close()
 
@@ -190,7 +201,7 @@ def test_a_transaction_is_made_of_so_many_bytes_and_a_backlog_takes_several(
     send(broker, *((SAMPLES, sample_batch(offset)) for offset in range(1, 37)))
     with running(broker, interval_ms=int(PATIENCE_S * 1000)):
         wait_until(lambda: reader.total() >= 36 * 20_000_000, reader.total)
-    time.sleep(0.5)
+    reader.read_to_end()
     assert reader.total() == 36 * 20_000_000
     assert sum(record["samples"] for record in reader.records) == 36 * 4
     assert made_of == [[size] * 6] * 6
@@ -222,7 +233,7 @@ def test_each_sample_is_in_one_record_while_members_join_and_leave(apache_kafka:
             work_on()
         expected = work_on()
         wait_until(lambda: reader.total() >= expected, reader.total)
-    time.sleep(0.5)
+    reader.read_to_end()
     assert reader.total() == expected
     reader.close()
 
