@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.processes import memory
+from collector.processes import memory, pages
 from collector.python.layout import PythonLayout, Text
 from collector.python.lines import MAX_TABLE_BYTES, CodeLines, parse_lines
-from collector.python.memory import read_areas
 
 MAX_CODES = 16_384
 MAX_NAME = 1000  # characters
@@ -150,3 +149,12 @@ def _decode(kind: int, data: bytes | None) -> str | None:
     if data is None or not kind:
         return None
     return data.decode(_ENCODINGS[kind], "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def read_areas(pid: int, addresses: np.ndarray, sizes: np.ndarray) -> list[bytes | None]:
+    """Returns `sizes[i]` bytes at `addresses[i]` (uint64) for each i; None for an area that cannot be read
+    completely, and from pages.MAX_BYTES on."""
+    try:
+        return pages.read(pid, list(zip(addresses.tolist(), sizes.tolist(), strict=True)))
+    except OSError:  # the process is gone
+        return [None] * len(addresses)

@@ -1,5 +1,6 @@
 """The kinds of names that a file has for its code, and the SymCache of the best of them."""
 
+import lzma
 import mmap
 from typing import Any
 
@@ -7,13 +8,12 @@ from symbolic._lowlevel import ffi
 from symbolic.debuginfo import Archive
 
 from collector.elf import identity
-from collector.elf.reader import bytes_reader, file_reader
-from collector.elf.sections import DYNSYM, SYMTAB, find, read_sections
+from collector.elf.reader import Read, bytes_reader, file_reader
+from collector.elf.sections import DYNSYM, SYMTAB, content, find, read_sections
 from collector.elf.symbols import has_functions
 from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
 from collector.symbols.go.lines import go_symcache, has_go_table
-from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
 from collector.symbols.names_jobs import BuiltSymCache, NamesError
 from collector.symbols.symcache_ends import with_ends
@@ -21,6 +21,9 @@ from collector.symbols.symcache_functions import of_functions
 from collector.symbols.symcache_layout import read_layout
 from collector.symbols.symcache_names import with_best_names
 from icestream.symbols.unnamed_functions import with_unnamed
+
+_MINI_DEBUG_BYTES = 256 << 20
+_XZ_BYTES = 128 << 20  # xz -9 needs 65 MB
 
 
 def best(descriptor: int) -> int:
@@ -33,7 +36,7 @@ def best(descriptor: int) -> int:
         return LINE_TABLE
     if has_functions(source, sections, SYMTAB):
         return SYMBOL_TABLE
-    within = bytes_reader(mini_debug(source))
+    within = bytes_reader(_mini_debug(source))
     if has_functions(within, read_sections(within), SYMTAB):
         return SYMBOL_TABLE
     return DYNAMIC if has_functions(source, sections, DYNSYM) else NOTHING
@@ -49,7 +52,7 @@ def make(descriptor: int, version: int) -> BuiltSymCache:
         if not symcache:
             raise NamesError("the table of Go's functions is damaged")
         return BuiltSymCache(version, load_address, symcache)
-    if within := mini_debug(sources[0]):
+    if within := _mini_debug(sources[0]):
         sources.append(bytes_reader(within))
     symbols = functions(*sources)
     if version == DEBUG_INFO:
@@ -85,3 +88,18 @@ def _symcache(archive: Archive) -> bytes:
         raise NamesError("the file holds no object with symbols")
     symcache: Any = file.make_symcache()
     return bytes(symcache.open_stream().read())
+
+
+def _mini_debug(source: Read) -> bytes:
+    """Returns MiniDebugInfo, the symbol table that Fedora and its relatives leave in stripped files: the section
+    .gnu_debugdata holds an ELF file as an xz stream, whose .symtab has the functions that .dynsym lacks (gdb's manual).
+    b"" if there is none, or it is damaged. Raises OSError."""
+    packed = content(source, find(read_sections(source), ".gnu_debugdata"), _MINI_DEBUG_BYTES)
+    if not packed:
+        return b""
+    try:
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES)
+        data = unpacker.decompress(packed, max_length=_MINI_DEBUG_BYTES + 1)
+    except (lzma.LZMAError, EOFError):
+        return b""
+    return data if len(data) <= _MINI_DEBUG_BYTES else b""

@@ -1,13 +1,14 @@
 """POST /ingest: profiles of Pyroscope's older SDKs, one in each request."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
+from gateway.errors import Refused
 from gateway.http.app_state import GatewayState, app_state
 from gateway.http.body import read_body
-from gateway.http.multipart import split_parts
 from gateway.readers.ingested import Parts, read_ingested
 from gateway.reading_memory import Reading
 from gateway.reading_threads import in_reading_thread
@@ -18,6 +19,9 @@ router = APIRouter(tags=["profiles"])
 
 _READ = ("profile", "sample_type_config", "prev_profile")
 """The parts of a form that are unpacked."""
+_BOUNDARY = re.compile(r'boundary="?([^";,]{1,70})"?', re.IGNORECASE)
+_NAME = re.compile(rb'name="([^"]*)"', re.IGNORECASE)
+_MAX_PARTS = 16
 
 
 @router.post("/ingest", summary="Take a profile as older SDKs of Pyroscope send it: pprof, folded, lines, speedscope")
@@ -48,3 +52,21 @@ def _unpacked(files: Mapping[str, bytes], room: int) -> Parts:
             found[name] = unpack(files[name], room)
             room -= len(found[name])
     return Parts(found)
+
+
+def split_parts(content_type: str, body: bytes) -> dict[str, bytes]:
+    """Returns the content of each part of a form (RFC 7578) by its name. Raises Refused."""
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise Refused(400, "bad_body", "expected a boundary in the Content-Type multipart/form-data")
+    delimiter = b"\r\n--" + boundary[1].encode()
+    pieces = (b"\r\n" + body).split(delimiter, _MAX_PARTS + 2)
+    if len(pieces) < 2 or not pieces[-1].startswith(b"--"):
+        raise Refused(400, "bad_body", f"expected multipart/form-data with at most {_MAX_PARTS} parts, complete")
+    parts = {}
+    for piece in pieces[1:-1]:
+        head, _, content = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        name = _NAME.search(head)
+        if name is not None:
+            parts[name[1].decode(errors="replace")] = content
+    return parts

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf.reader import file_reader
-from collector.python.code import MAX_NAME, Key, PythonCode
+from collector.python.code import MAX_NAME, Key, PythonCode, read_areas
 from collector.python.layout import PythonLayout, layout
-from collector.python.memory import read_areas
 from collector.python.symbols import Interpreter, find_interpreter
 from tests.collector.python.interpreters import Interpreter as Installed
 from tests.collector.python.interpreters import interpreters

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
 from gateway.encode import encode
-from gateway.http.multipart import split_parts
+from gateway.http.routes.pyroscope_ingest import split_parts
 from gateway.readers.ingested import Parts, read_ingested
 from gateway.readers.otlp import parse_profiles, read_otlp
 from gateway.reading_memory import Reading, ReadingMemory
