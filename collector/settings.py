@@ -17,55 +17,62 @@ _SOCKET = Path("/run/icestream/activity.sock")
 class CollectorSettings(ProducerSettings):
     """What `icestream collect` takes."""
 
-    frequency: int = setting(19, "samples per second and CPU")
+    frequency: int = setting(19, "take so many samples per second and CPU")
     cpu_budget: float = setting(
-        1.0, "CPU that the collector may take before it does less, in percent of all CPUs of the host; 0: no limit"
+        1.0, "do less where the collector would take more CPU, in percent of all CPUs of the host; 0: no limit"
     )
     lowest_frequency: int = setting(
         0,
-        "samples per second and CPU: at fewer, only the cost of the samples themselves lowers the frequency; 0: half of"
-        " the frequency, or 10 if that is more",
+        "keep so many samples per second and CPU, unless the samples themselves cost too much; 0: half of "
+        "the frequency, or 10 if that is more",
     )
-    share: float = setting(1.0, "share of the hosts that sample at any one time, in turns: 0.1 for a tenth")
-    share_interval: float = setting(60.0, "seconds that a turn lasts")
+    share: float = setting(1.0, "sample on this share of the hosts at any one time, in turns: 0.1 for a tenth")
+    share_interval: float = setting(60.0, "let a turn last so many seconds")
     off_cpu: float = setting(
-        0.0, "share of the threads' waits to follow for the off-CPU profile: 1 for all, 0 for none"
+        0.0, "follow this share of the threads' waits for the off-CPU profile: 1 for all, 0 for none"
     )
-    off_cpu_threshold_ms: float = setting(1.0, "milliseconds that a wait must last to be in the off-CPU profile")
-    interval: float = setting(5.0, "seconds from batch to batch")
-    settle: float = setting(0.3, "seconds that a batch waits for the activity that belongs to it")
-    loader: str = setting("auto", "what loads the eBPF programs: libbpf (kernel with BTF), bcc (compiles), or auto")
-    host_id: str = setting("", "ID of this host in Kafka; by default /etc/machine-id, else the host's name")
-    host: str = setting("", "value of the label `host`; by default the host's name")
-    spool: Path = setting(_SPOOL, "folder for batches that Kafka has not taken yet")
-    spool_limit_mb: int = setting(512, "size of the spool in MB, above which the oldest batches are dropped")
-    unwind_cache: Path = setting(_TABLES, "folder for unwinding tables, which are made once for each file")
-    unwind_tables_mb: int = setting(32, "kernel memory for unwinding tables in MB: about 1 MB for 10 MB of code")
-    activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
-    symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
+    off_cpu_threshold_ms: float = setting(1.0, "leave waits of fewer milliseconds out of the off-CPU profile")
+    interval: float = setting(5.0, "send a batch every so many seconds")
+    settle: float = setting(0.3, "wait so many seconds for the activity that belongs to a batch")
+    loader: str = setting("auto", "load the eBPF programs with libbpf (kernel with BTF), bcc (compiles), or auto")
+    host_id: str = setting("", "use this ID of the host in Kafka; by default /etc/machine-id, else the host's name")
+    host: str = setting("", "give the label `host` this value; by default the host's name")
+    spool: Path = setting(_SPOOL, "keep batches that Kafka has not taken yet in this folder")
+    spool_limit_mb: int = setting(512, "drop the oldest batches when the spool is larger than so many MB")
+    unwind_cache: Path = setting(_TABLES, "keep unwinding tables, which are made once for each file, in this folder")
+    unwind_tables_mb: int = setting(
+        32, "use at most so many MB of kernel memory for unwinding tables: about 1 MB for 10 MB of code"
+    )
+    activity_socket: Path = setting(_SOCKET, "receive activity of applications at this socket")
+    symbol_store: str = setting("", "put symbol files into this folder or URI; by default they go through Kafka")
     environment_labels: str = setting(
         "",
-        "environment variables of processes that become labels, as VERSION,DEPLOY_ENV; the labels are in lower case",
+        "make these environment variables of processes labels, as VERSION,DEPLOY_ENV; the labels are in lower case",
     )
-    relabel: str = setting("", "file of relabeling rules in YAML, see docs/labels.md")
+    relabel: str = setting("", "apply the relabeling rules in this YAML file, see docs/labels.md")
     kubernetes: str = setting(
-        "off", "source of pods' names: kubelet, api, or off (only the files of the container runtime)"
+        "off", "read pods' names from kubelet, api, or off (only the files of the container runtime)"
     )
     kubernetes_url: str = setting(
-        "", "URL of the kubelet, by default https://127.0.0.1:10250, or of the API server, by default this cluster's"
+        "",
+        "read from this URL of the kubelet, by default https://127.0.0.1:10250, or of the API server, by "
+        "default this cluster's",
     )
-    kubernetes_node: str = setting("", "name of this node in the API server; by default the host's name")
-    kubernetes_token: str = setting("", "file of the bearer token; by default this pod's service account's")
-    kubernetes_ca: str = setting("", "file of the CA certificates to trust, PEM; by default the service account's")
+    kubernetes_node: str = setting("", "ask the API server for this node; by default the host's name")
+    kubernetes_token: str = setting("", "read the bearer token from this file; by default this pod's service account's")
+    kubernetes_ca: str = setting("", "trust the CA certificates in this file, PEM; by default the service account's")
     kubernetes_verify: bool = setting(True, "check the certificate of the kubelet or the API server")
     debuginfod_urls: str = setting(
-        "", "debuginfod servers to ask for debug files, separated by spaces; env: those of DEBUGINFOD_URLS; empty: none"
+        "",
+        "ask these debuginfod servers for debug files, separated by spaces; env: those of DEBUGINFOD_URLS; empty: none",
     )
-    debuginfod_cache: Path = setting(_DEBUGINFOD, "folder for debug files from debuginfod")
+    debuginfod_cache: Path = setting(_DEBUGINFOD, "keep debug files from debuginfod in this folder")
     debuginfod_cache_limit_mb: int = setting(
-        2048, "largest size of that folder in MB; a larger debug file is not downloaded"
+        2048, "keep that folder below so many MB; a larger debug file is not downloaded"
     )
-    metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
+    metrics_listen: str = setting(
+        "127.0.0.1:4062", "serve /metrics, /healthz and /readyz at this HOST:PORT; empty: none"
+    )
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -91,7 +98,7 @@ class CollectorSettings(ProducerSettings):
 class UploadSettings(KafkaSettings):
     """What `icestream symbols upload` takes."""
 
-    symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
+    symbol_store: str = setting("", "put symbol files into this folder or URI; by default they go through Kafka")
 
 
 def host_id(settings: CollectorSettings) -> str:

@@ -15,26 +15,35 @@ class IntakeSettings(ProducerSettings, MessageSettings):
     """How profiles are taken, whether they are sent or scraped."""
 
     gateway_body_mb: int = setting(
-        68, "largest body of a request, or answer of a target, in MB, as it is sent; 64 MiB, which OTLP recommends, fit"
+        68,
+        "refuse a body of a request, or an answer of a target, of more MB, as it is sent; 64 MiB, which "
+        "OTLP recommends, fit",
     )
-    gateway_unpacked_mb: int = setting(68, "largest body, and largest profile, in MB after it was decompressed")
+    gateway_unpacked_mb: int = setting(68, "refuse a body, or a profile, of more MB after it was decompressed")
     gateway_reading_mb: int = setting(
         2000,
-        "MB that the bodies that are read at the same time may take in memory, as estimated; further ones are answered "
-        "with 503",
+        "use at most so many MB of memory, as estimated, for the bodies that are read at the same time; "
+        "further ones are answered with 503",
     )
-    gateway_ack_s: float = setting(10.0, "seconds that Kafka may take to acknowledge; then the answer is 503")
+    gateway_ack_s: float = setting(10.0, "wait so many seconds for Kafka to acknowledge; then the answer is 503")
     gateway_max_series: int = setting(
         1000,
-        "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
+        "keep at most so many sets of labels of the samples of one profile; the samples of further sets "
+        "lose their own labels",
     )
     gateway_service_series: int = setting(
-        50_000, "sets of labels that a service may have in an hour; the samples of further sets keep only the service"
+        50_000,
+        "keep at most so many sets of labels of a service in an hour; the samples of further sets keep "
+        "only the service",
     )
-    gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
-    gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
+    gateway_scrape_targets: int = setting(
+        1000, "scrape at most so many targets of all jobs; further ones are not scraped"
+    )
+    gateway_scrape_at_once: int = setting(64, "read so many answers of targets at the same time")
     gateway_scrape_waiting_mb: int = setting(
-        64, "MB of scraped profiles that may wait for Kafka in memory; beyond that, the oldest are dropped"
+        64,
+        "keep at most so many MB of scraped profiles that wait for Kafka in memory; beyond that, the "
+        "oldest are dropped",
     )
 
     def __post_init__(self) -> None:
@@ -77,41 +86,45 @@ class IntakeSettings(ProducerSettings, MessageSettings):
 class ScrapeSettings(IntakeSettings):
     """What `icestream scrape` takes."""
 
-    metrics_listen: str = setting("127.0.0.1:4066", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
+    metrics_listen: str = setting(
+        "127.0.0.1:4066", "serve /metrics, /healthz and /readyz at this HOST:PORT; empty: none"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings(IntakeSettings):
     """What `icestream gateway` takes."""
 
-    gateway_listen: str = setting("127.0.0.1:4040", "HOST:PORT to take profiles on; port 0: any free one")
+    gateway_listen: str = setting("127.0.0.1:4040", "take profiles at this HOST:PORT; port 0: any free one")
     gateway_grpc_listen: str = setting(
-        "127.0.0.1:4317", "HOST:PORT to take OTLP/gRPC on; port 0: any free one; empty: none"
+        "127.0.0.1:4317", "take OTLP/gRPC at this HOST:PORT; port 0: any free one; empty: none"
     )
     gateway_tls_cert_file: str = setting(
-        "", "file of the certificate for HTTP and gRPC, and of those that it builds on, PEM; empty: no TLS"
+        "", "use the certificate in this file for HTTP and gRPC, with those that it builds on, PEM; empty: no TLS"
     )
-    gateway_tls_key_file: str = setting("", "file of its key, PEM, without a passphrase")
+    gateway_tls_key_file: str = setting("", "use its key in this file, PEM, without a passphrase")
     gateway_tls_client_ca_file: str = setting(
-        "", "file of CA certificates, PEM: clients must have a certificate of one of them; empty: they need none"
+        "", "ask clients for a certificate of one of the CAs in this file, PEM; empty: they need none"
     )
     gateway_allowed_hosts: str = setting(
         "",
-        "names that senders may use for this host over HTTP, besides localhost, its own name and addresses, separated "
-        "by commas; a name after a dot: all names below it; *: any name",
+        "allow senders to use these names for this host over HTTP, besides localhost, its own name and "
+        "addresses, separated by commas; a name after a dot: all names below it; *: any name",
     )
-    gateway_max_requests: int = setting(64, "requests that are worked on at once; more of them are answered with 503")
-    gateway_body_s: float = setting(30.0, "seconds within which the body of a request must have come")
-    gateway_scrape: str = setting("", "YAML file of scrape jobs; empty: nothing is scraped")
+    gateway_max_requests: int = setting(64, "work on so many requests at once; more of them are answered with 503")
+    gateway_body_s: float = setting(30.0, "refuse a request whose body has not come within so many seconds")
+    gateway_scrape: str = setting("", "scrape the jobs in this YAML file; empty: nothing is scraped")
     gateway_profiles_topic: str = setting(
-        "", "topic with profiles of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_profiles; empty: none"
+        "",
+        "read profiles of an OpenTelemetry Collector (otlp_proto) from this topic, such as otlp_profiles; empty: none",
     )
     gateway_profiles_revision: int = setting(
         1,
-        "revision of OTLP profiles of the messages in that topic that have no header otlp-profiles-development-version",
+        "read messages in that topic without a header otlp-profiles-development-version as this revision "
+        "of OTLP profiles",
     )
     gateway_spans_topic: str = setting(
-        "", "topic with spans of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_spans; empty: none"
+        "", "read spans of an OpenTelemetry Collector (otlp_proto) from this topic, such as otlp_spans; empty: none"
     )
 
     def __post_init__(self) -> None:

@@ -97,25 +97,28 @@ class Settings:
 class KafkaSettings(Settings):
     """How to reach Kafka; every part has these settings."""
 
-    kafka: str = setting("127.0.0.1:9092", "Kafka's bootstrap servers, HOST:PORT[,HOST:PORT...]")
+    kafka: str = setting("127.0.0.1:9092", "connect to these bootstrap servers of Kafka, HOST:PORT[,HOST:PORT...]")
     kafka_prefix: str = setting(
-        "", "put before the names of all topics, consumer groups and transactional IDs: for several installations"
+        "", "put this before the names of all topics, consumer groups and transactional IDs: for several installations"
     )
-    kafka_security_protocol: str = setting("PLAINTEXT", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
-    kafka_sasl_mechanism: str = setting("", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
-    kafka_sasl_username: str = setting("", "SASL user; with a token endpoint: the client ID")
+    kafka_security_protocol: str = setting("PLAINTEXT", "use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
+    kafka_sasl_mechanism: str = setting("", "log in with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
+    kafka_sasl_username: str = setting("", "log in as this SASL user; with a token endpoint: the client ID")
     kafka_sasl_password: str = setting(
         "",
-        "SASL password, or the client secret; set it as an environment variable, because others can read command lines",
+        "log in with this SASL password, or client secret; set it as an environment variable, because "
+        "others can read command lines",
     )
-    kafka_oauth_token_file: str = setting("", "OAUTHBEARER: file with the token; it is read again before it expires")
-    kafka_oauth_token_url: str = setting("", "OAUTHBEARER: token endpoint, asked with the client's ID and secret")
-    kafka_oauth_scope: str = setting("", "OAUTHBEARER: scope to ask the token endpoint for")
-    kafka_ssl_ca: str = setting("", "file of the CA certificates to trust, PEM")
-    kafka_ssl_certificate: str = setting("", "file of the client's certificate, PEM")
-    kafka_ssl_key: str = setting("", "file of the client's key, PEM")
+    kafka_oauth_token_file: str = setting("", "read the OAUTHBEARER token from this file, again before it expires")
+    kafka_oauth_token_url: str = setting(
+        "", "ask this token endpoint for the OAUTHBEARER token, with the client's ID and secret"
+    )
+    kafka_oauth_scope: str = setting("", "ask the token endpoint for this scope")
+    kafka_ssl_ca: str = setting("", "trust the CA certificates in this file, PEM")
+    kafka_ssl_certificate: str = setting("", "show the client's certificate in this file, PEM")
+    kafka_ssl_key: str = setting("", "use the client's key in this file, PEM")
     kafka_in_process: bool = setting(
-        False, "the broker is the in-process one: hold messages back so that it does not drop unread ones"
+        False, "hold messages back so that the in-process broker does not drop unread ones"
     )
 
     @classmethod
@@ -135,7 +138,7 @@ class DataSettings(Settings):
     """The data folder."""
 
     data: Path | None = setting(
-        None, "folder of everything that is kept; by default /var/lib/icestream for root, else ~/.local/share/icestream"
+        None, "keep everything in this folder; by default /var/lib/icestream for root, else ~/.local/share/icestream"
     )
 
     @property
@@ -149,10 +152,10 @@ class MessageSettings(KafkaSettings):
 
     max_late_days: int = setting(
         30,
-        "days that a time in a message may lie before Kafka got the message; with an earlier one it is a dead letter",
+        "refuse times in a message more than so many days before Kafka got it: it becomes a dead letter",
     )
     max_early_hours: int = setting(
-        24, "hours that a time in a message may lie after Kafka got the message; with a later one it is a dead letter"
+        24, "refuse times in a message more than so many hours after Kafka got it: it becomes a dead letter"
     )
 
 

@@ -16,9 +16,11 @@ class JobSettings(StorageSettings, DataSettings):
     """What `icestream replay` and `icestream backfill` take: where things are stored, by default under `data`."""
 
     clickhouse: str = setting(
-        "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine, under --data"
+        "", "use this ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine, under --data"
     )
-    archive: str = setting("", "folder or URI (s3://, gs://, az://) of the raw archive; by default under --data")
+    archive: str = setting(
+        "", "read the raw archive in this folder or URI (s3://, gs://, az://); by default under --data"
+    )
 
     def with_default_folders(self) -> Self:
         """Returns these settings with the defaults that depend on the data folder filled in."""

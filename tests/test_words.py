@@ -5,10 +5,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from docs.generate_settings import PARTS
 from tests.prose import GENERATED, ROOT, lines, tracked
 
 VAGUE = {"of", "take", "note", "together"}
 """Not the names of a public function, method or module: they do not say what is done to what."""
+VERB = re.compile(
+    r"(?:allow|answer|apply|ask|check|collect|connect|do|drop|end|expect|follow|give|hold|keep|leave|let|load|log|make"
+    r"|profile|publish|put|read|receive|recognise|refuse|run|sample|scrape|send|serve|show|start|take|trust|use|wait"
+    r"|work|write)\b"
+)
+"""What the help of a setting begins with."""
 _BEGINNING = r"(?:^\s*(?:[#*-]+|//|/\*+)?\s*|[.] )"
 SENTENCES = {
     "begins with 'Of'": re.compile(rf"(?:{_BEGINNING}|; )Of [a-z`]"),
@@ -45,6 +52,13 @@ def test_sentences_begin_with_their_subject() -> None:
         if pattern.search(line.text)
     ]
     assert found == []
+
+
+def test_help_of_settings_begins_with_a_verb() -> None:
+    """In the imperative, as in `--share`: sample on this share of the hosts."""
+    helps = {f.metadata["help"] for _, _, part in PARTS for f in part.__dataclass_fields__.values()}
+    assert len(helps) > 100
+    assert [text for text in sorted(helps) if not VERB.match(text)] == []
 
 
 def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:

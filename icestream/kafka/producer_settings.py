@@ -10,11 +10,13 @@ from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 class ProducerSettings(KafkaSettings):
     """What limits them: consumer groups that they must not outrun, and the number of operations of a service."""
 
-    raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
+    raw_readers: str = setting(
+        STREAMS_GROUP, "wait for these groups to keep up with icestream.raw, with the in-process broker"
+    )
     activity_readers: str = setting(
         f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",
-        "with the in-process broker: groups that must keep up with icestream.activity",
+        "wait for these groups to keep up with icestream.activity, with the in-process broker",
     )
     most_operations: int = setting(
-        1000, "operations of a service in a day; what comes after them is called [other operations]"
+        1000, "keep so many operations of a service in a day; what comes after them is called [other operations]"
     )
