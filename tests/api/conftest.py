@@ -11,8 +11,8 @@ from httpx2 import Response
 from api.http.app import create_app
 from api.settings import ApiSettings
 from icestream.clickhouse.client import Clients, connect
-from sinks.clickhouse.migrate import migrate
 from tests.api.fill import START_S
+from tests.data.tables import make_tables
 from tests.shared_routes import with_built_routes
 
 DATABASE = "api_tests"
@@ -21,14 +21,7 @@ RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
 
 @pytest.fixture(scope="session")
 def tables(engine: str) -> Iterator[Client]:
-    """A client of a database with all tables."""
-    admin = connect(engine)
-    admin.command(f"CREATE DATABASE {DATABASE}")
-    client = connect(engine, database=DATABASE)
-    migrate(client)
-    yield client
-    client.close()
-    admin.close()
+    yield from make_tables(engine, DATABASE)
 
 
 @pytest.fixture

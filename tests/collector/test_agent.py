@@ -37,14 +37,6 @@ ICESTREAM = Path(sys.executable).parent / "icestream"
 HOST = "the-host"
 
 
-@pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("busy") / "busy"
-    flags = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
-    subprocess.run(["gcc", *flags, PROGRAMS / "busy.c", "-o", program], check=True)
-    return program
-
-
 def collect(broker: KafkaSettings, folder: Path, *flags: str) -> subprocess.Popen[bytes]:
     command = [
         ICESTREAM, "collect", "--kafka", broker.kafka, "--host-id", HOST,

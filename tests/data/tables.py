@@ -1,13 +1,15 @@
 """Rows of the tables, and the IDs in them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from icestream.clickhouse.client import connect
 from icestream.ids import combine, mapping_id, series_id
 from icestream.topics import DEFAULT_PROFILE_TYPE
+from sinks.clickhouse.migrate import migrate
 
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 
@@ -18,6 +20,17 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "activity": {"pid": 7, "tid": 8},
     "spans": {"parent_span_id": NO_SPAN},
 }  # fmt: skip
+
+
+def make_tables(engine: str, database: str) -> Iterator[Client]:
+    """A client of a new database with all tables."""
+    admin = connect(engine)
+    admin.command(f"CREATE DATABASE {database}")
+    client = connect(engine, database=database)
+    migrate(client)
+    yield client
+    client.close()
+    admin.close()
 
 
 def insert_columns(client: Client, table: str, **columns: object) -> None:

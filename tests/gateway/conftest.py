@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 from api.http.app import create_app
 from api.settings import ApiSettings
 from gateway.settings import GatewaySettings
-from icestream.clickhouse.client import Clients, connect
+from icestream.clickhouse.client import Clients
 from icestream.settings import KafkaSettings
-from sinks.clickhouse.migrate import migrate
+from tests.data.tables import make_tables
 from tests.gateway.served import Gateway, serve
 from tests.gateway.stored import Store
 from tests.waiting import PATIENCE_S
@@ -21,14 +21,7 @@ DATABASE = "gateway_tests"
 
 @pytest.fixture(scope="session")
 def tables(engine: str) -> Iterator[Client]:
-    """A client of a database with all tables."""
-    admin = connect(engine)
-    admin.command(f"CREATE DATABASE {DATABASE}")
-    client = connect(engine, database=DATABASE)
-    migrate(client)
-    yield client
-    client.close()
-    admin.close()
+    yield from make_tables(engine, DATABASE)
 
 
 @pytest.fixture(scope="module")

@@ -32,14 +32,6 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 ONE_LOADER = pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.soak)], indirect=True)
 
 
-@pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("busy") / "busy"
-    flags = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
-    subprocess.run(["gcc", *flags, PROGRAMS / "busy.c", "-o", program], check=True)
-    return program
-
-
 @dataclass
 class Run:
     """What the sampler saw of one run of `busy`."""

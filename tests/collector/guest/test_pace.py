@@ -25,15 +25,6 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 FREQUENCY = 1999
 
 
-@pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("busy") / "busy"
-    subprocess.run(
-        ["gcc", "-O1", "-fno-omit-frame-pointer", "-pthread", PROGRAMS / "busy.c", "-o", program], check=True
-    )
-    return program
-
-
 def settings(folder: Path, **more: float) -> CollectorSettings:
     return CollectorSettings(  # type: ignore[call-arg]
         spool=folder / "spool", activity_socket=folder / "activity.sock", interval=0.2, settle=0, **more
