@@ -81,7 +81,6 @@ HEALTHY = {
     **{f'icestream_collector_sent_bytes_total{{instance="{host}", {RAW}}}': counts(9000) for host in "ab"},
     'icestream_streams_partitions{instance="s"}': counts(0, 4),
     f'icestream_streams_gaps_total{{instance="s", {RAW}}}': counts(0),
-    'icestream_sinks_resolved_locations_total{instance="k"}': counts(0),
     f'icestream_sinks_gaps_total{{instance="k", sink="clickhouse", {RAW}}}': counts(0),
 }
 """What parts without trouble say: two collectors, a stream worker, a sink."""
@@ -125,6 +124,10 @@ CASES: dict[str, tuple[dict[str, str], int, list[str]]] = {
         {'icestream_collector_hanging_processes{instance="b"}': counts(0, 1)}, 40,
         ['{alertname="IcestreamCollectorHeldUp", instance="b"}'],
     ),
+    "a mount of a host does not answer": (
+        {'icestream_collector_hanging_mounts{instance="b"}': counts(0, 1)}, 40,
+        ['{alertname="IcestreamCollectorHeldUp", instance="b"}'],
+    ),
     "another guest of the host samples": (
         those('icestream_collector_batches_total{instance="b"', counts(0, 60))
         | those('icestream_collector_frequency_hertz{instance="b"', counts(0, 0)),
@@ -137,7 +140,17 @@ CASES: dict[str, tuple[dict[str, str], int, list[str]]] = {
     "no stream worker has a partition": (
         those("icestream_streams_partitions", counts(0)), 40, ['{alertname="IcestreamStreamsAway"}'],
     ),
-    "all sinks are down": (those("icestream_sinks", GONE), 40, ['{alertname="IcestreamSinksAway"}']),
+    "the ClickHouse sink is down, and the archive runs": (
+        those("icestream_sinks", GONE) | {f'icestream_sinks_gaps_total{{sink="archive", {RAW}}}': counts(0)}, 40,
+        ['{alertname="IcestreamSinksAway", sink="clickhouse"}'],
+    ),
+    "the ClickHouse sink never ran": (
+        those("icestream_sinks", "_x40"), 40, ['{alertname="IcestreamSinksAway", sink="clickhouse"}'],
+    ),
+    "the archive is down, and the ClickHouse sink runs": (
+        {f'icestream_sinks_gaps_total{{sink="archive", {RAW}}}': GONE}, 40,
+        ['{alertname="IcestreamSinksAway", sink="archive"}'],
+    ),
     "Kafka is away": (
         those("icestream_collector_sent_bytes_total", counts(0, 9000)), 40, ['{alertname="IcestreamKafkaAway"}'],
     ),

@@ -167,7 +167,7 @@ def _profile_types(client: Client) -> list[str]:
 
 
 def _log_position() -> Progress:
-    """Returns a function that logs every minute what is sent: a process that is killed cannot say it at the end."""
+    """Returns a function that logs every minute what is sent, so that a killed process has logged how far it got."""
     last = 0.0
 
     def log(share: float, text: str) -> None:

@@ -186,7 +186,7 @@ class Holes:
 
     @staticmethod
     def _at(hole: Hole, count: int, at: tuple[int, int], cpu_ns: int | None) -> None:
-        """Adds what was lost at unknown moments in the range `at`: it takes no time."""
+        """Adds a loss at no known moment in the range `at`; adds no seconds."""
         seconds = hole.seconds
         hole.add(count, *at, cpu_ns)
         hole.seconds = seconds

@@ -1,4 +1,4 @@
-"""Decides how much the collector does and whether it is this host's turn, so that the cost stays in bounds."""
+"""Measures what the collector costs, does what budget.py decides, and pauses sampling between the host's turns."""
 
 import logging
 import time

@@ -1,9 +1,9 @@
 """Reads pages of other processes in a process of its own (collector/guest/confined_jobs.py): nothing ends a thread that
 waits for a page, and the collector could not end with it.
 
-A job has two descriptors: /proc/PID/mem, and a file with the areas (AREA each), whose place the answer takes: the
-length of each area, -1 if it cannot be read completely (LENGTH each), then their bytes. Both messages, the job and the
-answer, say how many bytes the file has (SIZE).
+A job has two descriptors: /proc/PID/mem, and a file with the areas (AREA each). The answer overwrites the areas in that
+file: the length of each area, -1 if it cannot be read completely (LENGTH each), then their bytes. Both messages,
+the job and the answer, say how many bytes the file has (SIZE).
 """
 
 import os

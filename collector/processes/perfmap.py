@@ -6,8 +6,8 @@ STEP_BYTES at a time (about 20 ms), and at most MAX_BYTES of a file. An area tak
 where its line is in the file. The file stays open; the names that are asked for are read from it.
 
 Process IDs come again, in containers always as 1, and the files stay. So what was last written before the program began
-is of another one: it is left out, and what is appended to it counts. A file whose beginning, or last bytes that were
-read, became others was written anew, and is read anew.
+is of another one: it is left out, and what is appended to it counts. If the
+beginning, or the last bytes read, changed, the file was rewritten: it is read again.
 """
 
 import os

@@ -85,8 +85,8 @@ def _parse(data: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _hexadecimal(text: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The number (uint64) at each place, where what comes behind the blanks after it begins, and whether there is one,
-    of at most 16 digits, and a blank."""
+    """Returns three columns for the places: the number there (uint64), the place after the number and its blanks, and
+    whether there is a number of at most 16 digits with a blank after it."""
     at = at + 2 * ((text[at] == ord("0")) & (text[at + 1] | 32 == ord("x")))
     number, first = np.zeros(len(at), np.uint64), at
     for _ in range(16):

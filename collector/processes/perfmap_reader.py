@@ -61,8 +61,8 @@ class PerfMapReader:
         return self._ask(file, owner, part.encode(), part.decode_answer)
 
     def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int], owner: Owner) -> list[JitName | None]:
-        """Reads the names in lines, each with an address in its area; None for those without (any more). Fewer, of the
-        first lines, where the file cannot be read (now). Raises PerfMapError, and OSError where there is no child."""
+        """Reads the names in lines, each with an address in its area; None for those without a name (any more). The
+        list ends early if the file cannot be read (now). Raises PerfMapError, and OSError where there is no child."""
         names: list[JitName | None] = []
         for i in range(0, len(offsets), MAX_NAMES):
             wanted = NamesJob(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])

@@ -7,7 +7,7 @@ from icestream.clickhouse.client import Clients
 from icestream.files.free_space import free_bytes
 from sinks.clickhouse.damaged_parts import mend
 from sinks.clickhouse.disk_room import DiskRoom
-from sinks.runner.repeat import note_failure
+from sinks.runner.periodic import note_failure
 
 _LOOK_S = 1.0
 _NAME = "disk guard"

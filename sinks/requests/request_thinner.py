@@ -8,7 +8,7 @@ from sinks.clickhouse.disk_room import DiskRoom
 from sinks.clickhouse.migrate import check
 from sinks.requests.thin_requests import thin_requests
 from sinks.runner.kafka_clock import Now
-from sinks.runner.repeat import repeat
+from sinks.runner.periodic import repeat
 
 
 class RequestThinner:

@@ -38,7 +38,7 @@ from sinks.rollups.stored_days import days_of_builds, rows_of_days
 from sinks.rollups.tables import build_number, fill, fill_parameters, fill_settings
 from sinks.rollups.unused_builds import KILLED_AFTER_S, drop_unused_builds
 from sinks.runner.kafka_clock import Now
-from sinks.runner.repeat import note_failure, repeat
+from sinks.runner.periodic import note_failure, repeat
 
 GRACE_S = 600
 """How long after its end a bucket is built: all its batches but late ones are stored then."""

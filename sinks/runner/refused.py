@@ -14,7 +14,7 @@ from sinks.runner.try_out import NotToBlame
 from sinks.sink import Sink
 
 _MAX_REFUSED_OF_RANGE = 3
-"""Messages that a store may refuse; of a large range, a tenth of its messages."""
+"""The most messages of a range that may be left out, or a tenth if that is more."""
 MAX_REFUSED_PER_HOUR = 60
 """Messages that a store may refuse."""
 _SEARCH_S = 60.0

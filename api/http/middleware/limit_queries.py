@@ -29,8 +29,8 @@ class LimitQueries:
     """Middleware that runs at most `running` requests for queries at once. At most `waiting` wait; others get 503.
 
     A request counts as running from when its body was read, in `_BODY_S` at most, until its answer is sent, but not
-    while its client does not take what is streamed. A client that takes nothing for `_MAX_STALL_S` is given up, as are
-    those that stall while `waiting` others do.
+    while its client stalls. Stalled clients hold no turn; they are dropped after `_MAX_STALL_S`, or sooner if `waiting`
+    others stall.
     """
 
     def __init__(self, app: ASGIApp, running: int, waiting: int) -> None:

@@ -21,7 +21,7 @@ from sinks.clickhouse.cluster import GLOBAL, ONE_SERVER, alter_table, database_n
 from sinks.requests import kept_requests, thin_requests
 from sinks.requests.delete_requests import deletions_ended
 from sinks.rollups.changes import insert_settings
-from sinks.runner import repeat
+from sinks.runner import periodic
 from sinks.service import beside_clickhouse
 from sinks.settings import SinkSettings
 from tests.api.conftest import Api
@@ -447,7 +447,7 @@ def test_sinks_thin_requests_unless_all_are_to_be_kept(
     """Beside the rollups, which do not wait for it."""
     requests.come(200, first=0.1, days=0.1)
     requests.build()
-    monkeypatch.setattr(repeat, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(periodic, "_PAUSE_S", 0.01)
     beside = beside_clickhouse(SinkSettings(request_days=days), requests.clients, lambda: time.time() + 2 * DAY)
     assert set(beside) == ({"rollups", "thinning"} if days else {"rollups"})
     if days:

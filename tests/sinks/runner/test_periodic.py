@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from icestream.clickhouse.client import Clients
-from sinks.runner import repeat as module
-from sinks.runner.repeat import repeat
+from sinks.runner import periodic as module
+from sinks.runner.periodic import repeat
 
 
 class _Stop(threading.Event):
