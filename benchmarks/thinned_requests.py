@@ -19,7 +19,7 @@ from clickhouse_connect.driver.client import Client
 from icestream.clickhouse.client import Clients
 from icestream.clickhouse.rollups import DAY_S
 from sinks.clickhouse.migrate import migrate
-from sinks.requests.delete_requests import TABLES
+from sinks.requests.replace_requests import TABLES
 from sinks.requests.thin_requests import thin_requests
 from sinks.rollups.builder import Rollups
 
@@ -91,8 +91,6 @@ def main(argv: list[str] | None = None) -> int:
         Rollups(clients, operations_s=1e6).step(threading.Event(), int(time.time()) + DAY_S // 8)
         begun, cpu = time.monotonic(), time.process_time()
         thin_requests(client, int(time.time()) + 2 * DAY_S, 3, threading.Event())
-        while client.query("SELECT count() FROM system.mutations WHERE NOT is_done").result_rows[0][0]:
-            time.sleep(0.1)
         took_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
         after = stored(client)
         kept = client.query("SELECT uniqExact(trace_id) FROM entry_spans").result_rows[0][0]

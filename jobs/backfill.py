@@ -62,7 +62,8 @@ def backfill(work: Work) -> BackfillReport:
         complete = outside(staging, protected)
         add_names(staging)
         staging.replace(("trace_samples", "samples"), _leave_alone(staging, protected, "time"))
-        staging.replace(("activity",), _leave_alone(staging, protected, "start_time"))
+        if not staging.thinned_days():
+            staging.replace(("activity",), _leave_alone(staging, protected, "start_time"))
         staging.mark_stored(complete)
         mark_corrections(staging, work.job.time_range)
         if work.lake is not None:

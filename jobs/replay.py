@@ -84,6 +84,8 @@ def _restore_clickhouse(work: Work, staging: Staging, protected: Set[HostMinute]
     dry_run, alone = work.job.dry_run, set(protected)
     restored.restored += add_names(staging, dry_run)
     for name, tables in _TABLES.items():
+        if name == "activity" and staging.thinned_days():
+            continue
         compared = compare(staging, name)
         wrong = restored.minutes_to_restore(name, compared, alone)
         if wrong and not dry_run:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -20,7 +21,7 @@ from sinks.clickhouse.disk_guard import DiskGuard
 from sinks.clickhouse.disk_room import room_of
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.lake.parquet import ParquetSink
-from sinks.requests.request_thinner import RequestThinner
+from sinks.requests.thin_requests import thin_for_ever
 from sinks.resolve import ResolveSink
 from sinks.rollups.builder import Rollups
 from sinks.runner.kafka_clock import KafkaClock, Now
@@ -94,7 +95,7 @@ def beside_clickhouse(settings: SinkSettings, clients: Clients, now: Now) -> dic
     if is_embedded(settings.clickhouse):
         beside["disk guard"] = DiskGuard(clients, room_of("clickhouse", settings)).run
     if settings.request_days > 0:
-        beside["thinning"] = RequestThinner(clients, settings.request_days, now, room_of("thinning", settings)).run
+        beside["thinning"] = partial(thin_for_ever, clients, settings.request_days, now, room_of("thinning", settings))
     return beside
 
 

@@ -78,6 +78,8 @@ class RecomputeCounts:
     last slice in which it is read."""
     damaged: set[str] = field(default_factory=set)
     """Files of the archive, and what is wrong with them."""
+    thinned: set[str] = field(default_factory=set)
+    """Days whose requests are final, and were left alone."""
 
     def add(self, other: "RecomputeCounts") -> None:
         self.samples += other.samples
@@ -86,11 +88,12 @@ class RecomputeCounts:
         self.damaged |= other.damaged
 
     def lines(self) -> list[str]:
-        """Says for people which messages were refused."""
+        """Says for people which messages were refused, and of which days requests were left alone."""
+        thinned = [f"requests of {day} are thinned, and were left alone" for day in sorted(self.thinned)]
         if not self.bad:
-            return []
+            return thinned
         reasons = ", ".join(f"{topic} {reason}: {count}" for (topic, reason), count in sorted(self.bad.items()))
-        return [f"{self.bad.total()} messages cannot be decoded and were left out ({reasons})"]
+        return [f"{self.bad.total()} messages cannot be decoded and were left out ({reasons})", *thinned]
 
     def lacking(self) -> list[str]:
         """Says for people which files could not be read."""

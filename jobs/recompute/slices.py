@@ -106,8 +106,10 @@ def work_through(work: Work, store: Store) -> tuple[RecomputeCounts, bool]:
     def report() -> None:
         took_s = time.monotonic() - started
         speed = (done_ns - whole_ns + left_ns) / 1e9 / took_s
-        rate = f"{total.samples / took_s:,.0f}/s, {speed:.1f} x real time"
-        work.progress(done_ns / whole_ns, f"{total.samples:,} samples, {rate}")
+        work.progress(
+            done_ns / whole_ns,
+            f"{total.samples:,} samples, {total.samples / took_s:,.0f}/s, {speed:.1f} x real time",
+        )
 
     def close(time_slice: JobTimeRange) -> None:
         nonlocal done_ns
@@ -116,6 +118,7 @@ def work_through(work: Work, store: Store) -> tuple[RecomputeCounts, bool]:
         work.check_lock(work.client)
         work.check_cut()
         staging.wait_for_replicas()
+        total.thinned |= staging.thinned_days()
         is_complete = store(staging) and not opened.is_damaged
         work.check_lock(work.client)
         work.check_cut()

@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
+from icestream.clickhouse.thinning import THINNED_DAYS
+from jobs.job import JobError
 from jobs.locks.fence import Fence
 from jobs.staging import staged_file
 from jobs.staging.staged_file import StagedFile
@@ -155,6 +157,17 @@ class Staging:
             with whole_parts(self.client):
                 self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
 
+    def thinned_days(self) -> set[str]:
+        """Returns the slice's day if its requests are final (sinks/requests/thin_requests.py), or nothing."""
+        (day,) = self.time_range.days()
+        return {str(day)} if self.count(f"({THINNED_DAYS})", f"day = '{day}'") else set()
+
+    def refuse_thinned(self) -> None:
+        """Raises JobError if the day has been thinned since the job asked. Call it when a change of requests is noted,
+        and before they change: nobody begins to thin the day then."""
+        if self.thinned_days():
+            raise JobError("a day was thinned meanwhile: start the job again, and it leaves its requests alone")
+
     @property
     def globally(self) -> str:
         """What stands before IN where the left side may be in a table of several shards, and the right side is not."""
@@ -232,9 +245,12 @@ class Staging:
     def replace(self, tables: tuple[str, ...], condition: str = "1") -> None:
         """Replaces the rows of recomputed batches in these live tables, and in the slice, by the staged ones.
 
-        `condition` restricts it further. The view fills `trace_samples`.
+        `condition` restricts it further. The view fills `trace_samples`. Raises JobError for activity of a thinned
+        day.
         """
         self._note_work("begun", tables)
+        if "activity" in tables:
+            self.refuse_thinned()
         for table in (name for name in TIMES if name in tables):
             rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
             self._delete(table, rows)

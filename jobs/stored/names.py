@@ -16,10 +16,10 @@ _KEYS = {"series": ("series_id", "last_seen DESC"), "nodes": ("node_id", "last_s
 
 
 def add_names(staging: Staging, dry_run: bool = False) -> "Counter[str]":
-    """Returns how many rows each table gets, or would get."""
+    """Returns how many rows each table gets, or would get. A thinned day gets no spans."""
     added: Counter[str] = Counter()
     for name in ("series", "nodes", "spans", "locations"):
-        if staging.filled(name):
+        if staging.filled(name) and not (name == "spans" and staging.thinned_days()):
             new = _new_spans(staging) if name == "spans" else _new(staging, name)
             added[name] = staging.count(new)
             if added[name] and not dry_run:
@@ -47,6 +47,8 @@ def _new(staging: Staging, name: str) -> str:
 def _insert(staging: Staging, name: str, new: str) -> None:
     hours = _hours_of_spans(staging, new) if name == "spans" else set()
     _note_spans(staging, hours)  # if the job ends in the middle, these spans are not new when it goes on
+    if name == "spans":
+        staging.refuse_thinned()
     staging.change(f"INSERT INTO {name} SELECT * FROM {new}", "1")
     _note_spans(staging, hours)
 

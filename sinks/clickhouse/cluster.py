@@ -7,8 +7,7 @@ batch's row in `batches`. Rows without a host go by the first column of their so
 one table, which merges them.
 
 The tables of a shard have one path in Keeper, with the macros `{shard}` and `{replica}` of each server's
-configuration. The tables of WHOLE_ON_EVERY_HOST have one path for all shards. A statement runs on all hosts
-(ON CLUSTER).
+configuration. A statement runs on all hosts (ON CLUSTER).
 """
 
 import re
@@ -31,9 +30,6 @@ _VIEWS = ("CREATE VIEW", "CREATE OR REPLACE VIEW")
 _PROFILE_TYPE = "profile_type"
 _HOST = "host_id"
 
-WHOLE_ON_EVERY_HOST = frozenset({"kept_rows"})
-"""Tables that statements on the rows of one shard read. All hosts are replicas of one table, so there is no Distributed
-one: what one host inserts, every host has."""
 INSERT_SETTINGS: dict[str, int | str] = {
     "insert_quorum": "auto",
     "insert_quorum_timeout": 60_000,
@@ -129,6 +125,19 @@ def alter_table(table: str, cluster: Cluster) -> str:
     return f"ALTER TABLE {_on_shards(table, cluster)}"
 
 
+def create_like(create: str, table: str, name: str, cluster: Cluster) -> str:
+    """Returns the statement that makes a table like one with rows, on all hosts. `create`: the statement that would
+    make that one, as ClickHouse says it. By `CREATE TABLE ... AS`, replicas would get the path of that one."""
+    columns = create[create.index("(") :].replace(f"/{table}'", f"/{name}'", 1)
+    return f"CREATE TABLE {_on_hosts(_in(cluster.local, name), cluster)} {columns}"
+
+
+def drop_table(name: str, cluster: Cluster) -> list[str]:
+    """Returns the statements that drop a table on all hosts, if it is there."""
+    names = dict.fromkeys((name, _in(cluster.local, name)))
+    return [f"DROP TABLE IF EXISTS {_on_hosts(each, cluster)} SYNC" for each in names]
+
+
 def on_cluster(sql: str, cluster: Cluster, tables: Collection[str] = ()) -> str:
     """Returns a statement of the schema for a cluster; without a cluster as it is. Raises ClusterError.
 
@@ -171,9 +180,8 @@ def distributed_tables(client: Client, cluster: Cluster) -> list[str]:
     rows = client.query(
         "SELECT database, table, name, type, is_in_sorting_key, currentDatabase() FROM system.columns"
         " WHERE database IN ({local:String}, currentDatabase()) AND table IN (SELECT name FROM system.tables"
-        " WHERE database = {local:String} AND engine LIKE '%MergeTree' AND name NOT IN {whole:Array(String)})"
-        " ORDER BY table, position",
-        parameters={"local": cluster.local, "whole": sorted(WHOLE_ON_EVERY_HOST)},
+        " WHERE database = {local:String} AND engine LIKE '%MergeTree') ORDER BY table, position",
+        parameters={"local": cluster.local},
     ).result_rows
     columns: dict[tuple[str, str], list[tuple[str, str, bool]]] = defaultdict(list)
     for database, table, name, kind, sorts, _ in rows:
@@ -212,7 +220,11 @@ def _sharding_column(columns: list[tuple[str, str, bool]]) -> str:
 
 def _on_shards(table: str, cluster: Cluster) -> str:
     """Returns the table with rows on all shards. Replicas of one shard tell each other."""
-    return f"{_in(cluster.local, table)} ON CLUSTER {quoted(cluster.name)}" if cluster.local else table
+    return _on_hosts(_in(cluster.local, table), cluster) if cluster.local else table
+
+
+def _on_hosts(table: str, cluster: Cluster) -> str:
+    return f"{table} ON CLUSTER {quoted(cluster.name)}" if cluster.name else table
 
 
 def _in(database: str, table: str) -> str:
@@ -221,7 +233,4 @@ def _in(database: str, table: str) -> str:
 
 def _replicated(table: str, engine: str, arguments: str | None) -> str:
     more = f", {arguments}" if arguments else ""
-    shard, replica = "{shard}", "{replica}"
-    if table in WHOLE_ON_EVERY_HOST:
-        shard, replica = "every_shard", "{shard}_{replica}"
-    return f"ENGINE = Replicated{engine}('{_PATHS}/{shard}/{{database}}/{table}', '{replica}'{more})"
+    return f"ENGINE = Replicated{engine}('{_PATHS}/{{shard}}/{{database}}/{table}', '{{replica}}'{more})"

@@ -124,8 +124,3 @@ SELECT DISTINCT {{day:Date}}, trace_id FROM trace_samples {samples} AND {OF_TRAC
 def days_near(day: int) -> str:
     """Returns the condition of `day` for the days of which traces are kept for a day: requests go on after midnight."""
     return f"day >= '{date_of(day - DAY_S)}' AND day <= '{date_of(day + DAY_S)}'"
-
-
-def count_kept(client: Client, day: int) -> int:
-    """Returns how many traces are kept for a day, besides those that are kept by their ID."""
-    return int(client.query(f"SELECT count() FROM kept_traces WHERE {days_near(day)}").result_rows[0][0])

@@ -5,59 +5,60 @@ of the days before and after it: thinning never changes their sums and percentil
 with their whole traces (sinks/requests/kept_requests.py), and one trace in a hundred by its ID
 (icestream/clickhouse/thinning.py). Samples all stay, with the names and operations of their spans.
 
-If a day changes while it is chosen what to keep, nothing of it is deleted. On a cluster, it is chosen from the rows of
-all shards, and each shard deletes its own (sinks/requests/delete_requests.py).
+A thinned day is final: jobs leave its requests alone, and what arrives for it is stored beside those that were kept.
+If a day changes while what to keep is chosen and copied (sinks/requests/replace_requests.py), nothing of it goes.
 """
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from clickhouse_connect.driver.client import Client
 
+from icestream.clickhouse.client import Clients
 from icestream.clickhouse.rollups import DAY_S, OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
 from sinks.clickhouse.cluster import ONE_SERVER, Cluster, wait_for_every_host
-from sinks.requests.delete_requests import (
-    OF_SPANS,
-    TABLES,
-    count_kept_rows,
-    count_spans_of_samples,
-    delete_others,
-    deletions_ended,
-    store_kept_spans,
-    store_kept_traces,
-)
-from sinks.requests.kept_requests import choose_operations, choose_traces, count_kept
+from sinks.clickhouse.disk_room import DiskRoom
+from sinks.clickhouse.migrate import check
+from sinks.requests.kept_requests import choose_operations, choose_traces
+from sinks.requests.replace_requests import TABLES, copies, copy_kept, newest_blocks, replace_day
 from sinks.rollups.builds import note_builds, read_valid_builds
 from sinks.rollups.changes import Changes, insert_settings, read_changes
 from sinks.rollups.operation_tables import trace_ranges
 from sinks.rollups.stored_days import date_of, rows_of_days
 from sinks.rollups.unused_builds import KILLED_AFTER_S
+from sinks.runner.kafka_clock import Now
+from sinks.runner.periodic import repeat
 
-IN_MEMORY = 60_000_000
-"""While rows are deleted, each host keeps hashes of the traces that stay in memory, and for two tables those of the
-spans of the day's samples, some 35 bytes each. If there are more of these, the rows stay."""
 _CHANGES = ("sample_changes", "rollup_builds")
 _FINAL_LEVELS = (OPERATION_MINUTES, OPERATION_HOURS, OPERATION_DAYS)
 """Those that are not built again once rows are gone; others are summed up from these."""
 log = logging.getLogger(__name__)
 
 
+def thin_for_ever(clients: Clients, request_days: int, now: Now, room: DiskRoom, stop: threading.Event) -> None:
+    """Thins old days until `stop` is set. In a thread of its own: a day of a large fleet takes hours, and rollups must
+    not wait for that. Does nothing while the time is not known, or the disk is full."""
+
+    def step(stop: threading.Event) -> None:
+        if (now_unix_s := now()) is not None:
+            room.check()
+            cluster = check(clients.get(), clients.dsn)
+            thin_requests(clients.get(), int(now_unix_s), request_days, stop, cluster)
+
+    repeat("thinning", step, clients, stop)
+
+
 def thin_requests(
     client: Client, now_unix_s: int, request_days: int, stop: threading.Event, cluster: Cluster = ONE_SERVER
 ) -> bool:
     """Thins one of the days that ended `request_days` and a day ago and have not changed for a day, the oldest first.
-    Returns whether there was one. Raises the client's errors.
-
-    A day whose rows change after it was thinned, as by a job, is thinned again.
+    Returns whether there was one. Raises the client's errors and DiskFullError.
     """
-    if not deletions_ended(client, cluster):
-        return False
     rows = sorted(rows_of_days(client, cluster, *TABLES, "trace_samples"))
     quiet = now_unix_s - DAY_S
-    days = _changed(client, [day for day in rows if day + (2 + request_days) * DAY_S <= now_unix_s], quiet)
+    days = _due(client, [day for day in rows if day + (2 + request_days) * DAY_S <= now_unix_s], quiet)
     settled = _settled(client, rows, quiet) if days else set()
     many: dict[int, bool] = {}
     for day in days:
@@ -80,31 +81,29 @@ def _thin(
     before and after it, as far as they have rows."""
     changes = _changes(client, near)
     wait_for_every_host(client, cluster, *_CHANGES, *TABLES, "trace_samples")  # rows are stored before their change is
+    newest = newest_blocks(client, day, cluster)
+
+    def has_changed() -> bool:
+        wait_for_every_host(client, cluster, *_CHANGES, *TABLES)
+        is_settled = _settled(client, near, quiet_unix_s).issuperset(near)
+        return not is_settled or (_changes(client, near), newest_blocks(client, day, cluster)) != (changes, newest)
+
     _make_final(client, near, cluster)
-    if not _are_final(client, near):
-        return False
     for each in near:
         for traces in _ranges(client, each, day, stop, cluster):
             choose_traces(client, each, traces, cluster)
     wait_for_every_host(client, cluster, "kept_traces")
-    if count_kept(client, day) > IN_MEMORY:
-        log.warning("the requests of %s are not thinned: too many have to stay", date_of(day))
-        _note(client, day, "whole", cluster)
-        return False
-    tables, thinning = TABLES, time.time_ns()
-    store_kept_traces(client, day, thinning, cluster)
-    if (spans := count_spans_of_samples(client, day)) > IN_MEMORY:
-        log.info("the spans of %s are not thinned: %d have samples", date_of(day), spans)
-        tables = tuple(table for table in TABLES if table not in OF_SPANS)
-    for traces in _ranges(client, day, day, stop, cluster) if tables == TABLES else ():
-        store_kept_spans(client, day, thinning, traces, cluster)
-    kept_rows = count_kept_rows(client, day, thinning, cluster)
-    wait_for_every_host(client, cluster, *_CHANGES)
-    if stop.is_set() or _changes(client, near) != changes or not _settled(client, near, quiet_unix_s).issuperset(near):
-        return False
-    _note(client, day, "thinning", cluster)
-    wait_for_every_host(client, cluster, "thinned_days")  # queries must know before rows go
-    delete_others(client, day, thinning, kept_rows, tables, cluster)
+    with copies(client, cluster) as copied:
+        for traces in _ranges(client, day, day, stop, cluster):
+            copy_kept(client, day, traces, copied, cluster)
+        wait_for_every_host(client, cluster, *copied.values())
+        if stop.is_set() or has_changed():
+            return False
+        _note(client, day, "thinning", cluster)
+        wait_for_every_host(client, cluster, "thinned_days")  # queries must know before rows go
+        if has_changed():  # a job that has not noted its work until here sees that the day is final
+            return False
+        replace_day(client, day, copied, cluster)
     _note(client, day, "thinned", cluster)
     log.info("thinned the requests of %s", date_of(day))
     return True
@@ -122,24 +121,26 @@ def _ranges(
         yield traces
 
 
-def _changed(client: Client, days: Sequence[int], quiet_unix_s: int) -> list[int]:
-    """Returns those of these days that were not looked at yet, or whose rows have changed since."""
+def _due(client: Client, days: Sequence[int], quiet_unix_s: int) -> list[int]:
+    """Returns those of these days that nobody has thinned or is at work on. One that was left alone is looked at again
+    when its rows have changed."""
     if not days:
         return []
-    states = client.query(
-        "SELECT toString(day), toUnixTimestamp(max(noted_time)), argMax(state, noted_time) IN ('choosing', 'thinning'),"
+    rows = client.query(
+        "SELECT toString(day), argMax(state, noted_time), toUnixTimestamp(max(noted_time)),"
         " max(noted_time) > now() - {killed:UInt32} FROM thinned_days GROUP BY day",
         parameters={"killed": KILLED_AFTER_S},
     ).result_rows
-    begun = {day for day, _, is_begun, lately in states if is_begun and lately}  # another process is at work
-    noted = {str(day): int(at) for day, at, is_begun, _ in states if not is_begun}
+    noted = {day: (state, at, lately) for day, state, at, lately in rows}
     changes = _changes(client, days)
 
-    def has_changed(day: int) -> bool:
-        date, last = date_of(day), changes.get(day, Changes()).last_unix_s
-        return date not in begun and (date not in noted or noted[date] < last <= quiet_unix_s)
+    def is_due(day: int) -> bool:
+        state, at, lately = noted.get(date_of(day), ("", 0, False))
+        if state == "whole":
+            return bool(at < changes.get(day, Changes()).last_unix_s <= quiet_unix_s)
+        return state != "thinned" and not lately
 
-    return [day for day in days if has_changed(day)]
+    return [day for day in days if is_due(day)]
 
 
 def _settled(client: Client, days: Sequence[int], quiet_unix_s: int) -> set[int]:
@@ -171,16 +172,6 @@ def _make_final(client: Client, days: Sequence[int], cluster: Cluster) -> None:
         for day in days:
             note_builds(client, level, read_valid_builds(client, level, day, day + DAY_S), "final", cluster=cluster)
     wait_for_every_host(client, cluster, "rollup_builds")
-
-
-def _are_final(client: Client, days: Sequence[int]) -> bool:
-    final = client.query(
-        "SELECT uniqExact(level, start_time) FROM rollup_builds"
-        " WHERE state = 'final' AND level IN {levels:Array(String)}"
-        " AND intDiv(toUnixTimestamp(start_time), {day:UInt32}) * {day:UInt32} IN {days:Array(UInt32)}",
-        parameters={"days": days, "levels": [level.name for level in _FINAL_LEVELS], "day": DAY_S},
-    ).result_rows[0][0]
-    return bool(final == len(days) * sum(DAY_S // level.bucket_s for level in _FINAL_LEVELS))
 
 
 def _note(client: Client, day: int, state: str, cluster: Cluster) -> None:

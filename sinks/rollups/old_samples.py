@@ -15,7 +15,7 @@ _FINAL = (
     "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String} AND state = 'final'"
     f" AND {IN_RANGE}"
 )
-_ANY_SIZE: dict[str, int | str] = {"max_partition_size_to_drop": 0}
+ANY_SIZE: dict[str, int | str] = {"max_partition_size_to_drop": 0}
 """By default, ClickHouse refuses to drop a partition of over 50 GB, which is a day of 1,000 hosts."""
 
 
@@ -43,5 +43,5 @@ def drop_old_samples(
     dropped = [day for day in old if day not in missing]
     for day in dropped:
         change = f"{alter_table('samples', cluster)} DROP PARTITION '{date_of(day)}'"
-        client.command(change, settings=_ANY_SIZE | ON_EVERY_HOST)
+        client.command(change, settings=ANY_SIZE | ON_EVERY_HOST)
     return dropped

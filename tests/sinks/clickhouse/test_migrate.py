@@ -13,7 +13,7 @@ from clickhouse_connect.driver.client import Client
 from icestream.clickhouse.client import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import retention
-from sinks.clickhouse.cluster import ONE_SERVER, Cluster, ClusterError, on_cluster
+from sinks.clickhouse.cluster import ONE_SERVER, Cluster, ClusterError, create_like, on_cluster
 from sinks.clickhouse.migrate import FOLDER, MigrationError, check, migrate, schema_files, shown
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.settings import RollupDays
@@ -152,10 +152,15 @@ def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_repli
         assert "non_replicated" not in sql
         if "CREATE TABLE" in sql:
             table = re.findall(rf"EXISTS {database}(\w+)", sql)[0]
-            shard, replica = ("{shard}", "{replica}") if table != "kept_rows" else ("every_shard", "{shard}_{replica}")
-            assert f"MergeTree('/clickhouse/tables/{shard}/{{database}}/{table}', '{replica}'" in sql
+            path = f"MergeTree('/clickhouse/tables/{{shard}}/{{database}}/{table}', '{{replica}}'"
+            assert path in sql
             assert re.search(r"Function Replicated\w*MergeTree", tree)
             replicated.add(table)
+        if f"EXISTS {database}activity " in sql:
+            like = create_like(sql, "activity", "another", cluster)
+            assert like.startswith(f"CREATE TABLE {database}another ON CLUSTER 'it\\'s' (")
+            assert path not in like
+            assert path.replace("/activity'", "/another'") in like
         if "CREATE VIEW" in sql:  # of the tables that queries read
             assert not cluster.local or cluster.local not in sql
             continue

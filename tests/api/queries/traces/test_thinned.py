@@ -18,8 +18,8 @@ from api.terminal.draw_requests import draw_trace, draw_traces
 from icestream.clickhouse.client import Clients, connect
 from icestream.clickhouse.thinning import IS_SAMPLED
 from sinks.clickhouse.cluster import GLOBAL, ONE_SERVER, alter_table, database_name, of_this_host
-from sinks.requests import kept_requests, thin_requests
-from sinks.requests.delete_requests import deletions_ended
+from sinks.clickhouse.retention import set_retention
+from sinks.requests import kept_requests, replace_requests, thin_requests
 from sinks.rollups.changes import insert_settings
 from sinks.runner import periodic
 from sinks.service import beside_clickhouse
@@ -42,7 +42,7 @@ from tests.api.queries.thinned_days import (
     thin,
     truncate,
 )
-from tests.data.tables import NO_SPAN, to_datetime
+from tests.data.tables import NO_SPAN, insert_rows, to_datetime
 from tests.shared_routes import with_built_routes
 from tests.sinks.clusters import OnCluster, OneShard, Shards
 from tests.sinks.engine import remove_rows
@@ -86,6 +86,9 @@ def requests(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> Requests:
     monkeypatch.setattr(kept_requests, "WHOLE_REQUESTS", 20)
     store = Requests(clients, clients.cluster if isinstance(clients, OnCluster) else ONE_SERVER)
     make = store.request
+    for tokens in (0, 10_000):  # rows that were replaced leave theirs behind, and come again in the next test
+        window = f"MODIFY SETTING non_replicated_deduplication_window = {tokens}"
+        store.client.command(f"{alter_table('activity', store.cluster)} {window}")
 
     def request(at: float) -> Rows:
         rows = make(at)
@@ -217,29 +220,25 @@ def test_a_day_without_many_requests_is_left_alone_and_built_again_after_a_chang
     requests.check_everything()
 
 
-def test_a_day_that_changes_is_thinned_again_and_its_sums_stay(requests: Requests, api: Api) -> None:
-    """A job brings back the rows of all requests."""
+@ON_SHARDS
+def test_a_thinned_day_stays_as_it_is_and_what_arrives_for_it_is_stored_beside_what_was_kept(
+    requests: Requests, api: Api
+) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
     before = answers(requests, api)
-    rows = {
-        table: list(requests.client.query(f"SELECT * FROM {table}").named_results()) for table in ("activity", "spans")
-    }
     thin(requests)
     few = {table: rows_of(requests, table) for table in TABLES}
-    thin(requests)
-    assert {day: len(each) for day, each in states(requests).items()} == {DAYS[0]: 3}  # not without a change
-    time.sleep(1.1)  # changes are noted in seconds
-    truncate(requests, "activity")
-    for table, of_table in rows.items():
-        requests.bring(table, of_table)
+    rows = [requests.request(T0 + 0.15 * DAY) for _ in range(30)]
+    for table in ("activity", "spans"):
+        requests.bring(table, [row for of_request in rows for row in of_request.get(table, [])])
     requests.build()
-    assert answers(requests, api) == before
-    thin(requests, time.time() + 60)  # the change is not a day old
-    assert len(rows_of(requests, "activity")) > len(few["activity"])
-    thin(requests)
-    assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"] * 2}
-    assert {table: rows_of(requests, table) for table in TABLES} == few
+    thin(requests, time.time() + 10 * DAY)
+    assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"]}
+    for table, of_table in few.items():
+        now = rows_of(requests, table)
+        assert len(now) > len(of_table)
+        assert set(now) > set(of_table)
     assert answers(requests, api) == before
 
 
@@ -277,8 +276,21 @@ def test_nothing_is_deleted_if_a_day_changes_meanwhile_or_a_job_is_at_work(
 ) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
+    copy, choose = thin_requests.copy_kept, thin_requests.choose_traces
+
+    def unnoted(*of: Any) -> None:  # of a sink that dies before it notes a change
+        copy(*of)
+        insert_rows(requests.client, "activity", [{"trace_id": bytes(16), "start_time": to_datetime(T0)}])
+        requests._flush("activity")
+
+    monkeypatch.setattr(thin_requests, "copy_kept", unnoted)
+    before = rows_of(requests, "activity")
+    thin(requests)
+    monkeypatch.setattr(thin_requests, "copy_kept", copy)
+    assert states(requests) == {DAYS[0]: ["choosing"]}
+    truncate(requests, "thinned_days")
     rows = rows_of(requests, "activity")
-    choose = thin_requests.choose_traces
+    assert len(rows) == len(before) + 1
 
     def late(*of: Any) -> None:
         choose(*of)
@@ -296,22 +308,6 @@ def test_nothing_is_deleted_if_a_day_changes_meanwhile_or_a_job_is_at_work(
     thin(requests, time.time() + 10 * DAY)
     assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"]}
     assert len(rows_of(requests, "activity")) < len(rows)
-
-
-def test_nothing_more_is_thinned_while_rows_cannot_be_deleted(
-    requests: Requests, caplog: pytest.LogCaptureFixture
-) -> None:
-    requests.come(100, first=0.1, days=0.1)
-    requests.build()
-    delete = f"{alter_table('activity', requests.cluster)} DELETE WHERE throwIf(pid < 1000000) = 0"
-    requests.client.command(delete, settings={"mutations_sync": 0})
-    wait_until(lambda: not deletions_ended(requests.client, requests.cluster) and "cannot be deleted" in caplog.text)
-    assert not step(requests)
-    assert states(requests) == {}
-    database = database_name(requests.client, requests.cluster)
-    requests.client.command(f"KILL MUTATION WHERE NOT is_done AND database = '{database}' SYNC")
-    thin(requests)
-    assert states(requests) != {}
 
 
 def test_a_day_is_not_thinned_before_the_rollups_of_its_neighbours_are_there(requests: Requests) -> None:
@@ -335,6 +331,7 @@ class Dying:
     def __init__(self, client: Any, text: str) -> None:
         self._client = client
         self._text = text
+        self._is_dead = False
 
     def command(self, sql: str, **options: Any) -> Any:
         self._run(sql)
@@ -345,7 +342,8 @@ class Dying:
         return self._client.insert(table, rows, **options)
 
     def _run(self, text: str) -> None:
-        if self._text in text:
+        self._is_dead |= self._text in text
+        if self._is_dead:
             raise KilledError
 
     def __getattr__(self, name: str) -> Any:
@@ -354,18 +352,19 @@ class Dying:
 
 @ON_SHARDS
 def test_a_thinning_that_is_killed_between_two_statements_loses_nothing_and_goes_on(
-    requests: Requests, api: Api
+    requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
     before = answers(requests, api)
     rows = {table: rows_of(requests, table) for table in TABLES}
     chosen: set[bytes] = set()
-    deletes = [f"{alter_table(table, requests.cluster)} DELETE" for table in ("entry_spans", "span_operations")]
-    for text in ("INSERT INTO kept_traces", ", 0, hash", ", 1, hash", "'thinning'", *deletes, "'thinned'"):
+    copies = [f"_{table} SELECT *" for table in ("activity", "spans")]
+    replaced = [f"{alter_table(table, requests.cluster)} REPLACE" for table in TABLES]
+    steps = ("INSERT INTO kept_traces", "CREATE TABLE", *copies, "'thinning'", *replaced, "DROP TABLE", "'thinned'")
+    for text in steps:
         with pytest.raises(KilledError):
             step(requests, client=Dying(requests.client, text))
-        wait_until(lambda: deletions_ended(requests.client, requests.cluster))
         assert not step(requests)  # it may be at work
         drawn, now_chosen = kept_ids(requests)
         assert chosen <= now_chosen
@@ -375,8 +374,10 @@ def test_a_thinning_that_is_killed_between_two_statements_loses_nothing_and_goes
         earlier = [list(row) for row in requests.client.query(noted).result_rows]
         truncate(requests, "thinned_days")
         requests.client.insert("thinned_days", earlier, settings=insert_settings(requests.cluster))
+    assert copies_left(requests)
+    monkeypatch.setattr(replace_requests, "_LEFT_NS", 0)  # as a day later
     assert step(requests)
-    wait_until(lambda: deletions_ended(requests.client, requests.cluster))
+    assert not copies_left(requests)
     assert kept_ids(requests) == (drawn, chosen)
     assert_whole(requests, rows, drawn | chosen)
     for table in TABLES:
@@ -384,23 +385,53 @@ def test_a_thinning_that_is_killed_between_two_statements_loses_nothing_and_goes
     assert answers(requests, api) == before
 
 
+def copies_left(requests: Requests) -> list[Any]:
+    databases = [database_name(requests.client, requests.cluster), requests.clients.get().database]
+    query = "SELECT name FROM system.tables WHERE database IN {of:Array(String)} AND match(name, '^kept_[0-9]')"
+    return list(requests.client.query(query, parameters={"of": databases}).result_rows)
+
+
 @ON_SHARDS
-def test_nothing_is_deleted_where_a_host_lacks_what_is_kept(
-    requests: Requests, monkeypatch: pytest.MonkeyPatch
+def test_two_processes_that_thin_a_day_at_the_same_time_come_to_the_rows_of_one(
+    requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
-    rows = {table: rows_of(requests, table) for table in TABLES}
-    count = thin_requests.count_kept_rows
-    monkeypatch.setattr(thin_requests, "count_kept_rows", lambda *of: count(*of) + 1)
+    before, rows = answers(requests, api), {table: rows_of(requests, table) for table in TABLES}
+    monkeypatch.setattr(thin_requests, "KILLED_AFTER_S", 0)  # each takes the other for killed
+    copy, results = thin_requests.copy_kept, []
+
+    def copy_beside_another(*of: Any) -> None:
+        monkeypatch.setattr(thin_requests, "copy_kept", copy)
+        copy(*of)
+        time.sleep(1.1)  # `now()` is of seconds
+        results.append(step(requests))
+
+    monkeypatch.setattr(thin_requests, "copy_kept", copy_beside_another)
+    results.append(step(requests))
+    assert results == [True, False]
+    drawn, chosen = kept_ids(requests)
+    assert_whole(requests, rows, drawn | chosen)
+    assert len(rows_of(requests, "activity")) < 0.5 * len(rows["activity"])
+    assert answers(requests, api) == before
+    assert not copies_left(requests)
+
+
+def test_rows_that_are_kept_go_at_the_age_of_others(requests: Requests) -> None:
+    set_retention(requests.client, 1000)
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
     thin(requests)
-    assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"]}
-    assert {table: rows_of(requests, table) for table in TABLES} == rows
+    ages = requests.client.query(
+        f"SELECT table, dateDiff('day', toDate(partition), max(delete_ttl_info_min)) FROM system.parts WHERE active"
+        f" AND database = currentDatabase() AND table IN {TABLES} AND partition = '{DAYS[0]}' GROUP BY table, partition"
+    ).result_rows
+    assert dict(ages) == dict.fromkeys(TABLES, 1000)
 
 
 @ON_CLUSTERS
-def test_who_waits_for_replicas_does_not_wait_for_deletions(requests: Requests, clients: OnCluster) -> None:
-    """Else builds would wait until the rows of an old day are deleted."""
+def test_who_waits_for_replicas_does_not_wait_for_merges(requests: Requests, clients: OnCluster) -> None:
+    """Else builds would wait for them."""
     requests.come(1, first=0.1, days=0.1)
     requests.build()
     waits = [sql for sql in clients.statements if sql.startswith("SYSTEM SYNC REPLICA")]
@@ -409,23 +440,20 @@ def test_who_waits_for_replicas_does_not_wait_for_deletions(requests: Requests, 
 
 
 @ON_CLUSTERS
-def test_hosts_of_a_cluster_delete_by_a_table_of_which_each_has_all(requests: Requests, clients: OnCluster) -> None:
+def test_all_hosts_of_a_cluster_have_what_is_kept_before_rows_go(requests: Requests, clients: OnCluster) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
     clients.statements.clear()
     thin(requests)
-    kept_rows, cluster = of_this_host("kept_rows", requests.cluster), requests.cluster
-    all_hosts = f"SYSTEM SYNC REPLICA ON CLUSTER '{cluster.name}' `{database_name(requests.client, cluster)}`.kept_rows"
-    all_hosts += " LIGHTWEIGHT"
-    relevant = [sql for sql in clients.statements if "kept_rows" in sql]
-    first, second, wait, *deletes = relevant
-    assert first.startswith(f"INSERT INTO {kept_rows} ")
-    assert second.startswith(f"INSERT INTO {kept_rows} ")
-    assert wait == all_hosts
-    for table, sql in zip(TABLES, deletes, strict=True):
-        assert sql.startswith(f"{alter_table(table, cluster)} DELETE IN PARTITION '{DAYS[0]}' WHERE ")
-        assert set(re.findall(r"FROM (\S+)", sql)) == {kept_rows}
-        assert (" ON CLUSTER 'halves' " in sql) == bool(cluster.local)
+    cluster, on = requests.cluster, f" ON CLUSTER '{requests.cluster.name}' "
+    database = database_name(requests.client, cluster)
+    of_copies = [sql for sql in clients.statements if re.search(r"\bkept_\d+_", sql)]
+    kinds = [next(k for k in ("SYNC REPLICA", "REPLACE PARTITION", "TABLE", "INSERT") if k in sql) for sql in of_copies]
+    assert kinds.count("SYNC REPLICA") == kinds.count("REPLACE PARTITION") == len(TABLES)
+    assert list(dict.fromkeys(kinds)) == ["TABLE", "INSERT", "SYNC REPLICA", "REPLACE PARTITION"]
+    for kind, sql in zip(kinds, of_copies, strict=True):
+        assert (on in sql) == (kind != "INSERT" and (kind != "REPLACE PARTITION" or bool(cluster.local))), sql
+        assert kind != "SYNC REPLICA" or f"{on}`{database}`.kept_" in sql
 
 
 def test_a_thinning_that_was_killed_is_done_again_after_an_hour(requests: Requests) -> None:
