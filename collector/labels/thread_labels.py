@@ -30,7 +30,7 @@ from collector.labels.process_facts import Facts, read_facts, read_thread_name
 from collector.labels.process_labels import ProcessDescription, meta_labels, process_labels
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
-from collector.processes.process import Process, folder_of, is_another, read_process
+from collector.processes.process import Process, folder_of, is_another, read_process, start_monotonic_ns
 from collector.processes.process_events import Event, Executed, Forked, Mapped
 from icestream.clickhouse.span_operations import SPAN_NAME
 from icestream.labels.relabel import MAX_VALUE, relabel
@@ -71,7 +71,7 @@ class _Process:
     hint: Hint = NO_HINT
     read_hint: Hint = NO_HINT  # the hint when the facts were read
     since_monotonic_ns: int = 0  # when the program began
-    guessed: bool = False  # it was seen to run by then; no event has said yet when it began
+    guessed: bool = False  # no event has said yet when it began: its process began then, or it was seen to run
     read_monotonic_ns: int = 0  # when reading the facts began
     read_again: float = float("inf")  # when the facts are read once more, by time.monotonic
     base: dict[str, str] | None = None
@@ -321,6 +321,8 @@ class ThreadLabels(ProcessListener):
             read.since_monotonic_ns = known.since_monotonic_ns
             if known.process is not None and known.process != read.process:
                 read.since_monotonic_ns, read.guessed = read.read_monotonic_ns, True
+                if read.process and read.process.start_ticks != known.process.start_ticks:
+                    read.since_monotonic_ns = start_monotonic_ns(read.process.start_ticks)
                 self._keep(pid, _Earlier(read.since_monotonic_ns, known))
         return self._add(pid, read)
 

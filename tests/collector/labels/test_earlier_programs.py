@@ -8,7 +8,7 @@ import pytest
 
 from collector.labels import thread_labels
 from collector.labels.thread_labels import ThreadLabels
-from collector.processes.process import read_process
+from collector.processes.process import read_process, start_monotonic_ns
 from collector.processes.process_events import Executed, Forked, Mapped
 from tests.collector.labels.threads import labels, python
 
@@ -79,6 +79,22 @@ def test_an_event_that_comes_after_its_program_was_read_says_when_that_began() -
         assert [at(known, process.pid, t)[0] for t in (executed - 1, executed)] == ["first", "second"]
         assert labels(known, process)["service"] == "second"
         assert read_process(process.pid) == process
+
+
+def test_another_process_that_no_event_told_of_begins_when_proc_says() -> None:
+    with python(OTEL_SERVICE_NAME="second") as process:
+        known = ThreadLabels("h")
+        began = start_monotonic_ns(process.start_ticks)
+        time.sleep(0.3)
+        known.notice(process)
+        first = known._known[process.pid]  # as if it had been read of another process that had the ID before
+        first.process = process._replace(start_ticks=process.start_ticks - 100)
+        first.facts.environment["OTEL_SERVICE_NAME"] = "first"
+        time.sleep(0.1)
+        known.look(process)
+        assert [at(known, process.pid, t)[0] for t in (began - 10**6, began + 10**6)] == ["first", "second"]
+        known.event(process.pid, Executed(began + 10**7, "python"))
+        assert [at(known, process.pid, began + t)[0] for t in (10**7 - 1, 10**7)] == ["first", "second"]
 
 
 def test_a_process_that_was_looked_at_keeps_its_labels_when_it_has_ended() -> None:
