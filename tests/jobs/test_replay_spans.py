@@ -74,8 +74,8 @@ def run(stored: Stored) -> None:
     ("first", "last"),
     [
         (("GET /old", OK), ("GET /checkout/{id}", ERROR)),
-        (("GET /old", OK), ("", 0)),
-        (("GET /old", OK), ("", ERROR)),
+        pytest.param(("GET /old", OK), ("", 0), marks=pytest.mark.soak),
+        pytest.param(("GET /old", OK), ("", ERROR), marks=pytest.mark.soak),
         (("", 0), ("GET /checkout/{id}", ERROR)),
     ],
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-KINDS = ("tmpfs", "ext4")
 SIZE_MB = 200
 
 

@@ -56,7 +56,7 @@ def stored(settings: KafkaSettings, count: int, sink: Recording | None = None) -
 
 # What the log has after the change: fewer messages than it had, as many, and more.
 @pytest.mark.parametrize("more", [*(pytest.param(more, marks=pytest.mark.soak) for more in (2, 5)), 9])
-@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("runs", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_messages_after_a_lost_tail_are_all_read(changing_kafka: Changing, more: int, runs: bool) -> None:
     settings, before = changing_kafka.settings(), changed()
     send(settings, SAMPLES, *values("kept", 3))

@@ -18,11 +18,11 @@ from sinks.clickhouse.disk_room import DiskRoom
 from sinks.lake.parquet import ParquetSink
 from tests.sinks.messages import sample_batch
 from tests.sinks.running import committed, running, send
-from tests.sinks.small_disk import KINDS, SmallDisk, small_disk
+from tests.sinks.small_disk import SmallDisk, small_disk
 from tests.waiting import PATIENCE_S, wait_until
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["ext4", pytest.param("tmpfs", marks=pytest.mark.soak)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:
     with small_disk(request.param, tmp_path) as made:
         yield made

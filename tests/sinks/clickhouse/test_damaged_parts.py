@@ -12,11 +12,11 @@ from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES
 from tests.sinks.messages import sample_batch
 from tests.sinks.running import committed, send
-from tests.sinks.small_disk import KINDS, SmallDisk, small_disk
+from tests.sinks.small_disk import SmallDisk, small_disk
 from tests.waiting import PATIENCE_S, wait_until
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["ext4", pytest.param("tmpfs", marks=pytest.mark.soak)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:
     with small_disk(request.param, tmp_path) as made:
         yield made

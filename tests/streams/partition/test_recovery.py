@@ -77,7 +77,7 @@ class Kafka:
         self._group.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 def test_a_killed_worker_and_its_successors_lose_nothing_and_double_nothing(
     in_process_broker: KafkaSettings, seed: int
 ) -> None:

@@ -169,7 +169,6 @@ def test_the_requests_that_used_most_and_took_longest_are_kept(requests: Request
     assert len(kept) < 0.5 * len(all_of)
 
 
-@ON_SHARDS
 def test_a_trace_that_lost_rows_says_so(requests: Requests, api: Api) -> None:
     requests.come(200, first=0.1, days=0.1)
     requests.build()
@@ -220,7 +219,6 @@ def test_a_day_without_many_requests_is_left_alone_and_built_again_after_a_chang
     requests.check_everything()
 
 
-@ON_SHARDS
 def test_a_thinned_day_stays_as_it_is_and_what_arrives_for_it_is_stored_beside_what_was_kept(
     requests: Requests, api: Api
 ) -> None:
@@ -270,7 +268,6 @@ def test_heavy_requests_of_which_no_entry_span_came_are_kept(requests: Requests)
     assert kept & rows.keys() == expected | (chance & rows.keys())
 
 
-@ON_SHARDS
 def test_nothing_is_deleted_if_a_day_changes_meanwhile_or_a_job_is_at_work(
     requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,7 +388,6 @@ def copies_left(requests: Requests) -> list[Any]:
     return list(requests.client.query(query, parameters={"of": databases}).result_rows)
 
 
-@ON_SHARDS
 def test_two_processes_that_thin_a_day_at_the_same_time_come_to_the_rows_of_one(
     requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
