@@ -1,0 +1,1 @@
+"""Clients of ClickHouse, and SQL that sinks and the API share."""

@@ -1,0 +1,1 @@
+"""Columns of numbers: packed fields of messages, and operations on arrays."""

@@ -1,0 +1,1 @@
+"""Files and folders: locks, atomic writes, caches on disk, free space."""

@@ -1,0 +1,1 @@
+"""Clients of Kafka, dead letters, and whether a consumer group can work."""

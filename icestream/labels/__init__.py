@@ -1,0 +1,1 @@
+"""Labels of series: relabeling, limits, and their names in OpenTelemetry."""

@@ -1,0 +1,1 @@
+"""What a process has: memory, descriptors, signals, and its terminal."""

@@ -1,0 +1,1 @@
+"""Names of addresses: SymCaches, build IDs, and code without names."""

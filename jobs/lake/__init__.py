@@ -1,0 +1,1 @@
+"""Corrects the lake, slice by slice."""

@@ -1,0 +1,1 @@
+"""Staging tables, where a job collects what it recomputed."""

@@ -1,0 +1,1 @@
+"""Compares what is stored with what was recomputed, and names what is missing."""

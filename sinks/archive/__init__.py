@@ -1,0 +1,1 @@
+"""The raw archive: unchanged messages in Parquet files."""

@@ -1,0 +1,1 @@
+"""The lake: Delta tables, written and kept fit for years."""

@@ -1,0 +1,1 @@
+"""Chooses which requests of old days are kept, and drops the others."""

@@ -1,0 +1,1 @@
+"""Builds rollups of closed buckets, and drops samples that these stand for."""

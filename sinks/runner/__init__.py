@@ -1,0 +1,1 @@
+"""Reads messages, and has ranges of them written once each."""

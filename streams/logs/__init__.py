@@ -1,0 +1,1 @@
+"""Kafka's logs: reading ranges of messages, and noticing that a log is another one."""

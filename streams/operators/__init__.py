@@ -1,0 +1,1 @@
+"""The operators: plain functions over columns, and what they remember."""

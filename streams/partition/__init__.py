@@ -1,0 +1,1 @@
+"""One partition: its task, its state, its outputs, and its recovery."""

@@ -1,0 +1,1 @@
+"""Symbol files: read from Kafka, asked for, and names that come late."""

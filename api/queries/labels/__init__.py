@@ -1,0 +1,1 @@
+"""Queries of labels: which there are, and their values."""

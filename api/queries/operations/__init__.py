@@ -1,0 +1,1 @@
+"""Queries of operations: how many requests each had, and what these used."""

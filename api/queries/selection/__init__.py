@@ -1,0 +1,1 @@
+"""What a query selects, as conditions of SQL with bound arguments."""

@@ -1,0 +1,1 @@
+"""Queries of single requests: the heaviest ones, and the CPU of one."""

@@ -1,0 +1,1 @@
+"""The eBPF maps with unwinding tables and mappings, kept up to date."""

@@ -1,0 +1,1 @@
+"""Builds unwinding tables, and stores them on disk."""
