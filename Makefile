@@ -63,8 +63,9 @@ test-alone:
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 4 -m "$(FAST)"
 
-lint: setup-test ruff ## check formatting, lint and types
+lint: setup-test ruff ## check formatting, lint, types, and that each file of tests can be imported
 	$(BIN)/mypy
+	$(BIN)/pytest --collect-only -q >/dev/null
 
 ruff:
 	$(BIN)/ruff format --check .
