@@ -3,7 +3,7 @@
     python -m benchmarks.fleet [--hosts 1000] [--windows 3]
 
 Simulated hosts (tests/data/fleet.py) publish as fast as the pipeline takes it: to an Apache Kafka, a stream worker, the
-store (the ClickHouse sink, resolve and the archive, on the embedded engine) and a Parquet sink, each a process. A first
+store (the ClickHouse sink, resolve and the archive, on the embedded engine) and a lake sink, each a process. A first
 window of each host announces its stacks and is not measured. Then a second worker and a second sink join, and the first
 ones are killed. CPU is what the processes used, so other work on the machine changes the figures little. Prints one
 JSON object; "a day" is what these hosts would make in a day.
@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from icestream.clickhouse.client import connect
 from icestream.kafka import clients
 from icestream.times import DAY_NS
-from icestream.topics import ACTIVITY, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
+from icestream.topics import ACTIVITY, LAKE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from tests.chaos.cluster import STORE, Cluster
 from tests.data.fleet import SAMPLES as WINDOW_SAMPLES
 from tests.data.fleet import Fleet
@@ -36,7 +36,7 @@ _TAKEOVER_HOSTS = 50
 _WINDOWS_A_DAY = DAY_NS // WINDOW_NS
 _BY_WINDOW = (RAW, ACTIVITY, SAMPLES)
 """Topics that grow with each window; icestream.stacks grows with new code, and once a day."""
-_STAGES = {"streams": "streams-1", "store": STORE, "parquet": "parquet-1"}
+_STAGES = {"streams": "streams-1", "store": STORE, "lake": "lake-1"}
 _TABLES = """
     SELECT table, sum(bytes_on_disk), sum(rows), sum(newest) FROM (
         SELECT table, partition, sum(bytes_on_disk) AS bytes_on_disk, sum(rows) AS rows, max(max_block_number) AS newest
@@ -122,13 +122,13 @@ def _publish(cluster: Cluster, fleet: Fleet, hosts: int, window: int, begin: int
 def _takeovers(cluster: Cluster, fleet: Fleet, hosts: int, first_window: int, begin: int) -> dict[str, float]:
     """Seconds from a kill until all that a few hosts publish at the kill is stored."""
     hosts = min(hosts, _TAKEOVER_HOSTS)
-    joined = {"streams-1": cluster.join_worker(), "parquet-1": "parquet-2"}
-    cluster.start(joined["parquet-1"], *cluster.parts["parquet-1"].arguments[:-2])
+    joined = {"streams-1": cluster.join_worker(), "lake-1": "lake-2"}
+    cluster.start(joined["lake-1"], *cluster.parts["lake-1"].arguments[:-2])
     for name in joined.values():
         cluster.wait_until_ready(name)
     _publish(cluster, fleet, hosts, first_window, begin)
     found = {}
-    for number, (victim, group) in enumerate((("streams-1", STREAMS_GROUP), ("parquet-1", PARQUET_GROUP)), 1):
+    for number, (victim, group) in enumerate((("streams-1", STREAMS_GROUP), ("lake-1", LAKE_GROUP)), 1):
         cluster.parts.pop(victim).process.kill()
         killed = time.monotonic()
         _publish(cluster, fleet, hosts, first_window + number, begin)

@@ -22,7 +22,7 @@ FLAT = f"{PREFIX}icestream.flat"
 
 STREAMS_GROUP = f"{PREFIX}icestream.streams"
 CLICKHOUSE_GROUP = f"{PREFIX}icestream.sink.clickhouse"
-PARQUET_GROUP = f"{PREFIX}icestream.sink.parquet"
+LAKE_GROUP = f"{PREFIX}icestream.sink.lake"
 ARCHIVE_GROUP = f"{PREFIX}icestream.archive"
 RESOLVE_GROUP = f"{PREFIX}icestream.resolve"
 COLLECTOR_GROUP = f"{PREFIX}icestream.collector"

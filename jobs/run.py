@@ -43,7 +43,7 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
         make_operators(job.operators, settings)
         with ExitStack() as stack:
             lock = stack.enter_context(JobLock(clients, job.full_name, job.time_range, cluster))
-            lake = JobLake(settings.parquet, partial(lock.check, client)) if settings.parquet else None
+            lake = JobLake(settings.lake, partial(lock.check, client)) if settings.lake else None
             known = known_before(client, settings.archive, job.time_range, lake)
             cut = take_cut(settings, progress, known=known)
             source: Source = choose(job.source, settings, settings.archive, job.start_unix_nano, cut)

@@ -1,2 +1,2 @@
-"""Sinks store the topics: in ClickHouse, in Parquet (Delta tables), in the raw archive. `resolve` names stored
+"""Sinks store the topics: in ClickHouse, in the lake (Delta tables), in the raw archive. `resolve` names stored
 locations whose symbols come late."""

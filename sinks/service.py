@@ -20,7 +20,7 @@ from sinks.archive.archive import ArchiveSink
 from sinks.clickhouse.disk_guard import DiskGuard
 from sinks.clickhouse.disk_room import room_of
 from sinks.clickhouse.sink import ClickHouseSink
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from sinks.requests.thin_requests import thin_for_ever
 from sinks.resolve import ResolveSink
 from sinks.rollups.builder import Rollups
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 Work = Callable[[threading.Event], None]
 """Returns soon after the event was set."""
-KINDS = ("clickhouse", "parquet", "archive", "resolve")
+KINDS = ("clickhouse", "lake", "archive", "resolve")
 
 
 @dataclass
@@ -100,7 +100,7 @@ def beside_clickhouse(settings: SinkSettings, clients: Clients, now: Now) -> dic
 
 
 def _wanted(settings: SinkSettings) -> list[str]:
-    destinations = {"parquet": settings.parquet, "archive": settings.archive}
+    destinations = {"lake": settings.lake, "archive": settings.archive}
     return ["clickhouse", "resolve", *(kind for kind, destination in destinations.items() if destination)]
 
 
@@ -116,13 +116,13 @@ def _runner(
     elif kind == "resolve":
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings, **MAY_REPEAT))
-    elif kind == "parquet":
-        destination = _destination(settings.parquet, kind)
-        sink = ParquetSink(destination, limits=limits, keep_days=settings.parquet_days, now=clock.now)
-        flush_s = settings.parquet_flush_s
+    elif kind == "lake":
+        destination = _destination(settings.lake, kind)
+        sink = LakeSink(destination, limits=limits, keep_days=settings.lake_days, now=clock.now)
+        flush_s = settings.lake_flush_s
     else:
         sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits, clock.now)
-        flush_s = settings.parquet_flush_s
+        flush_s = settings.lake_flush_s
     if settings.kafka_in_process:
         # The in-process broker keeps 5 MB a partition; its producers wait at 3 MB that the sinks have not committed.
         flush_bytes = 1_000_000

@@ -23,10 +23,12 @@ class StorageSettings(MessageSettings):
         "use this ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE, or chdb:///FOLDER for the embedded engine",
     )
     archive: str = setting("", "write the raw archive to this folder or URI (s3://, gs://, az://); empty: write none")
-    parquet: str = setting("", "write Delta tables to this folder or URI (s3://, gs://, az://); empty: write none")
+    lake: str = setting(
+        "", "write the lake (Delta tables) to this folder or URI (s3://, gs://, az://); empty: write none"
+    )
     keep_free_mb: int = setting(
         1000,
-        "leave so many MB free on the disks of the embedded ClickHouse, of --archive and of --parquet: "
+        "leave so many MB free on the disks of the embedded ClickHouse, of --archive and of --lake: "
         "with less, sinks and jobs write nothing and wait",
     )
     kafka_timeout_s: float = setting(5.0, "wait so many seconds for an answer of Kafka")
@@ -40,16 +42,14 @@ class StorageSettings(MessageSettings):
 class LakeSettings(Settings):
     """What `icestream lake` takes."""
 
-    parquet: str = setting("", "read the Delta tables in this folder or URI (s3://, gs://, az://)")
+    lake: str = setting("", "read the lake (Delta tables) in this folder or URI (s3://, gs://, az://)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings(StorageSettings):
     """What `icestream sink` and `icestream migrate` take."""
 
-    parquet_days: int = setting(
-        0, "keep rows in the Delta tables for so many days; 0: for ever; their files go a week later"
-    )
+    lake_days: int = setting(0, "keep rows in the lake for so many days; 0: for ever; their files go a week later")
     archive_days: int = setting(30, "keep the raw archive for so many days; 0: for ever")
     dead_letters_per_minute: int = setting(
         60, "publish at most so many dead letters a minute for each topic and reason; more of them are only counted"
@@ -59,8 +59,8 @@ class SinkSettings(StorageSettings):
         "collect rows for so many seconds before the ClickHouse sink inserts them; a process with more "
         "than 12 partitions takes longer, so that it inserts at most 12 ranges a second",
     )
-    parquet_flush_s: float = setting(
-        60.0, "collect rows for so many seconds before the Parquet sink and the archive write them"
+    lake_flush_s: float = setting(
+        60.0, "collect rows for so many seconds before the lake sink and the archive write them"
     )
     cluster: str = setting(
         "",

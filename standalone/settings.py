@@ -32,7 +32,9 @@ class UpSettings(KafkaSettings, DataSettings):
     )
     frequency: int = setting(19, "take so many samples per second and CPU")
     collector: bool = setting(True, "profile this machine")
-    parquet: str = setting("", "write Delta tables to this folder or URI (s3://, gs://, az://); empty: write none")
+    lake: str = setting(
+        "", "write the lake (Delta tables) to this folder or URI (s3://, gs://, az://); empty: write none"
+    )
     metrics_listen: str = setting(
         "127.0.0.1:4064",
         "serve the supervisor's /metrics, /healthz and /readyz at this HOST:PORT; port 0: any free port, "

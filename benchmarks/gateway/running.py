@@ -18,7 +18,7 @@ _POLL_S = 1.0
 def start_parts(pipeline: Pipeline) -> None:
     """Returns when all parts are ready. The store comes first: a Kafka that was just started may not know itself yet,
     and a stream worker that meets it then ends."""
-    pipeline.start("store", "--parquet-flush-s", _ARCHIVE_FLUSH_S)
+    pipeline.start("store", "--lake-flush-s", _ARCHIVE_FLUSH_S)
     pipeline.wait(lambda: pipeline.get("/readyz"), lambda answer: answer["status"] == "ready", _PATIENCE_S)
     pipeline.start("streams")
     pipeline.start("gateway")

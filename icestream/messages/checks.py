@@ -16,7 +16,7 @@ MAX_PARTS = 10_000
 MAX_SEQUENCE = 2**32 - 1
 """At ten batches a second, 13 years of one run of a collector."""
 MAX_OFFSET = 2**47 - 1
-"""Offsets in Kafka: one of the Parquet sink's marks is an offset and 16 bits more."""
+"""Offsets in Kafka: one of the lake sink's marks is an offset and 16 bits more."""
 MAX_COUNT = 2**40 - 1
 """What one batch reports as lost: counts that can be added up."""
 MAX_PERIOD = 2**53

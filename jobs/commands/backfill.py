@@ -7,7 +7,7 @@ Use it for a range that was processed wrongly, or to process a range with your o
 `streams.partition.process.Operators`). If a backfill was stopped or killed, start it again with the same arguments: it
 continues after the last ten minutes that it finished. It ends with an error if stored batches of the range are missing
 in the source; --allow-missing leaves their rows as they are. If a file of the archive is damaged, it leaves the rows of
-that file as they are, does the rest, and ends with exit code 1. With --parquet, it corrects the Delta tables, too.
+that file as they are, does the rest, and ends with exit code 1. With --lake, it corrects the lake, too.
 """
 
 import argparse

@@ -6,8 +6,8 @@
 Minutes of hosts whose rows are right stay as they are, traces and operations included. The range must have ended two
 minutes ago. If the source lacks stored batches, or a file of the archive is damaged, the replay restores the rest and
 ends with exit code 1. If a running `icestream up` or `icestream store` has the embedded ClickHouse open, that process
-runs the replay with its own settings, also for its Delta tables; otherwise this command does, for Delta tables with
---parquet.
+runs the replay with its own settings, also for its lake; otherwise this command does, for the lake with
+--lake.
 """
 
 import argparse

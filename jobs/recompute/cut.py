@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from icestream.kafka.clients import client_config, committed_positions, consumer, unread
 from icestream.process.progress import Progress
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STREAMS_GROUP
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, LAKE_GROUP, RAW, SAMPLES, STREAMS_GROUP
 from jobs.job import JobError
 from sinks.archive.archive import Wanted
 from sinks.settings import StorageSettings
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 WAIT_S = 60.0
 """How long a job waits for the pipeline."""
 LAKE_MORE_S = 120.0
-"""How much longer it waits for the Parquet sink, which collects rows for a minute before it writes them."""
+"""How much longer it waits for the lake sink, which collects rows for a minute before it writes them."""
 _POLL_S = 0.5
 _SURE_S = 20.0
 """How long a job keeps asking whether a part of the pipeline has begun, while Kafka does not answer."""
@@ -51,10 +51,10 @@ class _PipelinePart:
 
 _STREAMS = _PipelinePart(STREAMS_GROUP, "the stream processors")
 _CLICKHOUSE = _PipelinePart(CLICKHOUSE_GROUP, "the ClickHouse sink", "start it (icestream sink clickhouse)")
-_PARQUET = _PipelinePart(
-    PARQUET_GROUP,
-    "the Parquet sink",
-    "start it (icestream sink parquet, or up with --parquet), or leave out --parquet (ICESTREAM_PARQUET): then the job"
+_LAKE = _PipelinePart(
+    LAKE_GROUP,
+    "the lake sink",
+    "start it (icestream sink lake, or up with --lake), or leave out --lake (ICESTREAM_LAKE): then the job"
     " leaves the lake as it is",
     LAKE_MORE_S,
 )
@@ -132,9 +132,9 @@ def take_cut(
             wait(_STREAMS, ends)
         stored = {topic: _ends(reader, topic, timeout_s) for topic in (SAMPLES, ACTIVITY)}
         wait(_CLICKHOUSE, stored)
-        if settings.parquet:
-            wait(_PARQUET, stored)
-        readers = (_STREAMS, _CLICKHOUSE, *([_PARQUET] if settings.parquet else []))
+        if settings.lake:
+            wait(_LAKE, stored)
+        readers = (_STREAMS, _CLICKHOUSE, *([_LAKE] if settings.lake else []))
         cut = _cut(cluster, ends, known)
         if live or all(_is_empty(reader, topic, of, timeout_s) for topic, of in ends.items()):
             return cut

@@ -48,7 +48,7 @@ class Work:
     """Raises JobError if the live pipeline may store what the job stores."""
     fence: Fence = NO_FENCE
     lake: JobLake | None = None
-    """The Delta tables that the job corrects, too."""
+    """The lake that the job corrects, too."""
 
 
 Store = Callable[[Staging], bool]

@@ -1,6 +1,6 @@
-"""Folders of files, by path or by URI: s3://, gs://, az://, as the Delta tables take.
+"""Folders of files, by path or by URI: s3://, gs://, az://, as the lake takes.
 
-Credentials and addresses come from the environment, in the variables that the Delta tables need as well: AWS_*,
+Credentials and addresses come from the environment, in the variables that the lake needs as well: AWS_*,
 GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.
 """
 

@@ -33,7 +33,7 @@ class DiskRoom:
 
 def room_of(sink: str, settings: StorageSettings) -> DiskRoom:
     """Returns the room of a sink, by its name."""
-    destinations = {"parquet": settings.parquet, "archive": settings.archive}
+    destinations = {"lake": settings.lake, "archive": settings.archive}
     if destination := destinations.get(sink):
         folder = None if "://" in destination else Path(destination).absolute()
     else:

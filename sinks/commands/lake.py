@@ -1,7 +1,7 @@
-"""Make the table `stacks` of the Delta tables: the functions of each stack, root first.
+"""Make the table `stacks` of the lake: the functions of each stack, root first.
 
-  icestream lake stacks --parquet s3://bucket/profiles
-  icestream lake stacks --parquet /var/lib/icestream/lake --since 2026-01-01
+  icestream lake stacks --lake s3://bucket/profiles
+  icestream lake stacks --lake /var/lib/icestream/lake --since 2026-01-01
 
 SQL needs it to name stacks without a walk up the call tree. Run it as often as you want new stacks and newer names to
 be in the table, for example every hour. It replaces the whole table at once: readers see the old one or the new one.
@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = LakeSettings.from_args(args)
-    if not settings.parquet:
-        raise CommandError("say where the Delta tables are: --parquet DIR")
-    lake = Lake(settings.parquet)
+    if not settings.lake:
+        raise CommandError("say where the lake is: --lake DIR")
+    lake = Lake(settings.lake)
     try:
         count = build_stacks(lake, args.since)
         clean(lake)

@@ -1,14 +1,14 @@
 """Store what the topics carry: run one sink, or several, until told to stop.
 
   icestream sink clickhouse --clickhouse http://default@127.0.0.1:8123/default
-  icestream sink parquet --parquet s3://bucket/profiles
+  icestream sink lake --lake s3://bucket/profiles
   icestream sink archive --archive /var/lib/icestream/archive
   icestream sink clickhouse resolve
 
 clickhouse stores samples, stacks and activity in tables, and builds rollups. resolve names stored locations whose
-symbols come late. parquet stores the same tables as Delta tables. archive keeps raw and activity messages as they came,
-for replays. Several processes of one kind share the partitions. A process of which a sink cannot go on ends with exit
-code 1 and loses nothing; have systemd or the like start it again.
+symbols come late. lake stores the same tables as files (Delta tables). archive keeps raw and activity messages as they
+came, for replays. Several processes of one kind share the partitions. A process of which a sink cannot go on ends with
+exit code 1 and loses nothing; have systemd or the like start it again.
 """
 
 import argparse

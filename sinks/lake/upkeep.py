@@ -1,6 +1,6 @@
 """Keeps Delta tables fit for years: joins small files, deletes old days, and deletes files that nothing refers to.
 
-Every process with a Parquet sink does all of it. Where two do the same at once, Delta refuses the second, which is no
+Every process with a lake sink does all of it. Where two do the same at once, Delta refuses the second, which is no
 harm.
 """
 

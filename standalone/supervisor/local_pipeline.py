@@ -23,7 +23,7 @@ from icestream.files.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, default_data
 from icestream.files.run_info import RunInfo
 from icestream.http.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
-from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
+from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, LAKE_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
 from standalone.supervisor.account import Account, others_with_login
 from standalone.supervisor.data_lock import lock_data
@@ -195,11 +195,11 @@ class LocalPipeline:
             "symbol_cache": self._folder / "symbol-cache",
         }
         if broker.kafka_in_process:
-            defaults |= _in_process_settings(parquet=bool(settings.parquet))
+            defaults |= _in_process_settings(lake=bool(settings.lake))
         ours = {
             "data": self._folder,
             "clickhouse": settings.clickhouse or f"chdb://{self._folder / 'clickhouse'}",
-            "parquet": settings.parquet,
+            "lake": settings.lake,
             "activity_socket": self._socket,
             "frequency": settings.frequency,
             "gateway_scrape": settings.gateway_scrape,
@@ -260,17 +260,17 @@ def choose_socket(settings: UpSettings) -> Path:
     return SYSTEM_SOCKET if os.access(SYSTEM_SOCKET.parent, os.W_OK) and not answers(SYSTEM_SOCKET) else elsewhere
 
 
-def _in_process_settings(parquet: bool) -> dict[str, object]:
+def _in_process_settings(lake: bool) -> dict[str, object]:
     """Returns the settings that keep the in-process broker from dropping unread messages.
 
-    Producers wait for these consumer groups. The Parquet sink writes more often, because it reads on only after that.
+    Producers wait for these consumer groups. The lake sink writes more often, because it reads on only after that.
     """
-    tables = [CLICKHOUSE_GROUP, *([PARQUET_GROUP] if parquet else [])]
+    tables = [CLICKHOUSE_GROUP, *([LAKE_GROUP] if lake else [])]
     return {
         "raw_readers": f"{STREAMS_GROUP},{ARCHIVE_GROUP}",
         "activity_readers": ",".join([STREAMS_GROUP, ARCHIVE_GROUP, *tables]),
         "hold_back_for": ",".join(tables),
-        "parquet_flush_s": 15,
+        "lake_flush_s": 15,
     }
 
 

@@ -109,7 +109,7 @@ def _uses_local_kafka(settings: UpSettings) -> bool:
 def _named_folders(settings: UpSettings) -> list[Path]:
     """Returns the folders that the settings name for what the parts write."""
     environ = os.environ.get
-    named = [settings.parquet, environ(variable("archive"), ""), environ(variable("symbol_cache"), "")]
+    named = [settings.lake, environ(variable("archive"), ""), environ(variable("symbol_cache"), "")]
     folders = [name for name in named if name and "://" not in name]
     if settings.clickhouse.startswith("chdb:"):
         folders.append(urlsplit(settings.clickhouse).path)

@@ -1,4 +1,4 @@
-"""Everything as processes of one machine: Apache Kafka, stream workers, the store, and Parquet sinks.
+"""Everything as processes of one machine: Apache Kafka, stream workers, the store, and lake sinks.
 
 It acts as the supervisor of an orchestrator would: a process that ends is started again, unless it is held away.
 """
@@ -22,7 +22,7 @@ from icestream.http.metrics import parse_metrics
 from icestream.kafka.clients import admin_client
 from icestream.settings import KafkaSettings
 from icestream.times import MAX_UNIX_NANO
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, LAKE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from sinks.archive import archive
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
@@ -64,7 +64,7 @@ class Cluster:
         settings: KafkaSettings | None = None,
         small_disk: bool = False,
     ) -> None:
-        """`sinks`: processes of Parquet sinks. `store_has_lake`: the store has one, too, and its jobs correct the lake.
+        """`sinks`: processes of lake sinks. `store_has_lake`: the store has one, too, and its jobs correct the lake.
 
         `small_disk`: the data folder of the store is a disk of its own, where that is possible.
 
@@ -89,14 +89,14 @@ class Cluster:
         self._workers = 0
         self.has_small_disk = small_disk and small_disks.mount(self.data)
         keeps_free = ("--keep-free-mb", str(small_disks.KEEP_FREE_MB)) if self.has_small_disk else ()
-        to_lake = ("--parquet", str(self.lake), "--parquet-flush-s", "1")
+        to_lake = ("--lake", str(self.lake), "--lake-flush-s", "1")
         to_archive = ("--archive", str(self.archive))
         options = (*to_archive, *(to_lake if store_has_lake else ()), *keeps_free)
         self.start(STORE, "store", "--data", str(self.data), *options, listen="--listen")
         for _ in range(workers):
             self.join_worker()
         for number in range(1, sinks + 1):
-            self.start(f"parquet-{number}", "sink", "parquet", *to_lake)
+            self.start(f"lake-{number}", "sink", "lake", *to_lake)
 
     @property
     def data(self) -> Path:
@@ -109,7 +109,7 @@ class Cluster:
 
     @property
     def lake(self) -> Path:
-        """The folder of the Delta tables: a link, so that it can be away."""
+        """The folder of the lake: a link, so that it can be away."""
         return self.folder / "lake"
 
     def start(self, name: str, *arguments: str, listen: str = "--metrics-listen") -> None:
@@ -165,7 +165,7 @@ class Cluster:
         return lambda: self._away.discard(name)
 
     def take_lake_away(self) -> Callable[[], None]:
-        """Makes writing Delta tables fail; returns what makes it work again."""
+        """Makes writing the lake fail; returns what makes it work again."""
         self._link_lake(Path("/dev/null/away"))
         return lambda: self._link_lake(self._lake)
 
@@ -225,7 +225,7 @@ class Cluster:
 
     def lags(self) -> dict[str, int]:
         """Messages that each group has not processed; if Kafka cannot say, one of its error."""
-        groups = {STREAMS_GROUP: (RAW, ACTIVITY), CLICKHOUSE_GROUP: STORED, PARQUET_GROUP: STORED}
+        groups = {STREAMS_GROUP: (RAW, ACTIVITY), CLICKHOUSE_GROUP: STORED, LAKE_GROUP: STORED}
         try:
             return {group: lag(self.settings, group, topics) for group, topics in groups.items()}
         except KafkaException as error:

@@ -2,7 +2,7 @@
 
     python -m tests.chaos.run [--seed N] [--events N]
 
-Three stream workers, the store with the embedded ClickHouse and a Parquet sink, and another Parquet sink run on an
+Three stream workers, the store with the embedded ClickHouse and a lake sink, and another lake sink run on an
 Apache Kafka of their own. Backfills correct both stores. The totals of every service, stack and trace must be exact.
 Only traces whose activity was never published are an exception: their samples are stored without a trace. If Kafka
 or a full disk loses something, the archive has it, and a replay restores what is missing in the end. Prints the
@@ -103,7 +103,7 @@ def run(
     finally:
         cluster.close()
     found = [f"ClickHouse: {line}" for line in differences(load.expected, in_clickhouse(cluster.data / "clickhouse"))]
-    found += [f"Parquet: {line}" for line in differences(load.expected, in_lake(cluster.lake))]
+    found += [f"lake: {line}" for line in differences(load.expected, in_lake(cluster.lake))]
     return Result(seed, failed + found, load.windows, time.monotonic() - started)
 
 

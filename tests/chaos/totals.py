@@ -92,7 +92,7 @@ def in_clickhouse(database: Path) -> Totals:
 
 
 def in_lake(folder: Path) -> Totals:
-    """The totals that the Delta tables hold."""
+    """The totals that the lake holds."""
     samples = _read(folder, "samples", "service", "stack_id", "trace_id", "host_id", "time", "value")
     activity = _read(folder, "activity", "trace_id", "thread_cpu_ns")
     nodes = _read(folder, "nodes", "node_id", "parent_id", "location_id")

@@ -3,7 +3,7 @@
     python -m tests.fuzz.run [--messages 200000] [--seed N]
 
 No process may end or take more than 1.5 GB of memory, the totals of the good messages must be exact in ClickHouse and
-in Parquet. Streams must process each message of a collector, or count it as a dead letter; each sink must store each
+in the lake. Streams must process each message of a collector, or count it as a dead letter; each sink must store each
 message, recognise it as repeated, or count it as a dead letter, if it cannot be decoded. Prints one JSON object; ends
 with exit code 1 if a promise is broken.
 """
@@ -79,7 +79,7 @@ def run(folder: Path, messages: int, seed: int, patience_s: float, settings: Kaf
             found.append(f"{topic}: {sent} messages were sent, {count} were processed or counted as dead letters")
     for name, stored in (
         ("ClickHouse", in_clickhouse(cluster.data / "clickhouse")),
-        ("Parquet", in_lake(cluster.lake)),
+        ("lake", in_lake(cluster.lake)),
     ):
         found += [f"{name}: {line}" for line in differences(load.expected, stored.only(load.expected))]
     figures = {

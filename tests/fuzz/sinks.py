@@ -10,7 +10,7 @@ from icestream.messages.plausible import TimeLimits
 from icestream.messages.symbols import decode_symbol_file
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS, SYMBOLS
-from sinks.lake.parquet import in_delta_types
+from sinks.lake.sink import in_delta_types
 from sinks.runner.ranges import message_id
 from sinks.settings import SinkSettings
 from sinks.tables.decode import decode
@@ -19,7 +19,7 @@ from tests.pipeline.reading import messages
 
 _SINKS = {
     "clickhouse": (STORE, (SAMPLES, STACKS, ACTIVITY)),
-    "parquet": ("parquet-1", (SAMPLES, STACKS, ACTIVITY)),
+    "lake": ("lake-1", (SAMPLES, STACKS, ACTIVITY)),
     "resolve": (STORE, (SYMBOLS,)),
 }
 """The process of each sink, and its topics."""

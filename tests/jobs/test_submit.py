@@ -50,9 +50,9 @@ def test_the_store_runs_jobs_for_the_command_with_its_own_settings(
         with pytest.raises(JobError, match="no_such_module"):
             submit(unknown, settings, lambda part, text: None)
         command = ["replay", "--from", str(T0 // 10**9), "--to", str(END // 10**9), "--clickhouse", engine]
-        ignored = ["--archive", str(tmp_path / "other"), "--parquet", str(tmp_path / "lake")]
+        ignored = ["--archive", str(tmp_path / "other"), "--lake", str(tmp_path / "lake")]
         assert cli.main([*command, *ignored]) == 1
-        assert "leave out --archive, --parquet, or stop the store" in capsys.readouterr().err
+        assert "leave out --archive, --lake, or stop the store" in capsys.readouterr().err
         assert cli.main(command) == 0
     finally:
         server.close()
@@ -111,7 +111,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         "single underscores": ["replay", *times, "--name", "a; DROP"],
         "1 to 256": ["replay", *times, "--jobs", "0"],
     }
-    backfill = ["backfill", *times, "--parquet", lake]
+    backfill = ["backfill", *times, "--lake", lake]
     done = commands([*backfill, "--dry-run"], backfill, *wrong.values())
     planned, _, backfilled = done.stdout.partition("recomputed, and replaced")
     assert "would replace rows of 24 batches" in planned, done.stderr

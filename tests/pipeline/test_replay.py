@@ -62,7 +62,7 @@ def test_a_replay_attaches_what_streams_had_no_room_for_in_both_stores(
     pipeline = kafka_pipeline
     lake = f"{pipeline.data}/lake"
     pipeline.stop("store")
-    pipeline.start("store", "--parquet", lake)
+    pipeline.start("store", "--lake", lake)
     pipeline.stop("streams")
     pipeline.start("streams", "--attach-memory-mb", "0")
     start, end = start_unix_nano, start_unix_nano + WINDOWS * WINDOW_NS

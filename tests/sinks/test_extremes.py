@@ -16,7 +16,7 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from sinks.clickhouse.sink import ClickHouseSink
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from tests.data import messages
 from tests.examples import examples
 from tests.sinks.messages import make_range, tables
@@ -153,7 +153,7 @@ def test_what_is_accepted_is_kept_in_a_lake(
     for topic, batches in ((SAMPLES, samples), (STACKS, stacks), (ACTIVITY, activity)):
         send(in_process_broker, topic, *batches)
     rejected: list[Message] = []
-    with running(in_process_broker, ParquetSink(str(tmp_path)), rejected):
+    with running(in_process_broker, LakeSink(str(tmp_path)), rejected):
         for table in ("samples", "series", "nodes", "locations", "activity", "spans"):
             wait_until(lambda table=table: rows(tmp_path / table))
     assert rejected == []

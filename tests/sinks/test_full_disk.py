@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from icestream.settings import KafkaSettings
-from icestream.topics import ARCHIVE_GROUP, PARQUET_GROUP, RAW, SAMPLES
+from icestream.topics import ARCHIVE_GROUP, LAKE_GROUP, RAW, SAMPLES
 from sinks.archive import archive
 from sinks.archive.archive import ArchiveSink
 from sinks.clickhouse.disk_room import DiskRoom
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from tests.sinks.messages import sample_batch
 from tests.sinks.running import committed, running, send
 from tests.sinks.small_disk import SmallDisk, small_disk
@@ -152,10 +152,10 @@ def test_a_disk_that_gets_full_while_a_lake_is_written_loses_and_doubles_nothing
     disk: SmallDisk, in_process_broker: KafkaSettings
 ) -> None:
     folder = disk.path / "lake"
-    with running(in_process_broker, ParquetSink(str(folder))) as runner:
+    with running(in_process_broker, LakeSink(str(folder))) as runner:
 
         def stored(number: int) -> bool:
-            return committed(in_process_broker, SAMPLES, group=PARQUET_GROUP) == number
+            return committed(in_process_broker, SAMPLES, group=LAKE_GROUP) == number
 
         for number, left in enumerate((None, 0, 8192, 40_000), 1):
             if left is not None:

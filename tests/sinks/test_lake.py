@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.lake.delta import Lake
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from sinks.lake.stacks import build_stacks
 from sinks.lake.upkeep import compact, delete_old_days
 from tests.data.messages import PERIOD_NS
-from tests.sinks.lake.test_parquet import activity, decoded, rows, write
+from tests.sinks.lake.test_sink import activity, decoded, rows, write
 from tests.sinks.messages import START_MS, sample_batch, stack_batch, tables
 
 pytestmark = pytest.mark.slow  # most tests write a lake, and start DuckDB or polars
@@ -28,7 +28,7 @@ TODAY = date.fromtimestamp(START_MS / 1000)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     for i in range(4):
         write(sink, SAMPLES, 2 * i, *decoded(2 * i + 1, 2 * i + 2))
     write(sink, SAMPLES, 8, tables(SAMPLES, sample_batch(1, correction=True, rows=4)))
@@ -83,7 +83,7 @@ def test_the_cpu_of_functions_with_what_they_call_is_that_of_a_walk_up_the_tree(
 
 
 def test_duckdb_has_the_views_of_clickhouse(lake: Path) -> None:
-    write(ParquetSink(str(lake)), SAMPLES, 9, tables(SAMPLES, sample_batch(10, span_name="render")))
+    write(LakeSink(str(lake)), SAMPLES, 9, tables(SAMPLES, sample_batch(10, span_name="render")))
     names = results(queries("duckdb")[2], lake)
     frames = {1: ["main"], 2: ["main", "work"]}
     flat: Counter[str] = Counter()
@@ -131,7 +131,7 @@ def test_every_column_is_on_the_page(lake: Path) -> None:
 
 
 def test_small_files_are_joined_by_their_number_and_what_was_stored_is_still_known(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     for i in range(5):
         write(sink, SAMPLES, i, *decoded(i + 1))
     lake = Lake(str(tmp_path))
@@ -148,14 +148,14 @@ def test_small_files_are_joined_by_their_number_and_what_was_stored_is_still_kno
 def test_files_and_log_entries_that_nothing_refers_to_go_after_a_week(lake: Path) -> None:
     opened = Lake(str(lake))
     files, log = lake / "samples", lake / "samples" / "_delta_log"
-    parquet, entries = set(files.rglob("date=*/*.parquet")), set(log.glob("*.json"))
+    kept, entries = set(files.rglob("date=*/*.parquet")), set(log.glob("*.json"))
     used = {Path(uri) for uri in DeltaTable(str(files)).file_uris()}
-    assert used < parquet
+    assert used < kept
     delete_old_days(opened, 0, TODAY)
-    assert set(files.rglob("date=*/*.parquet")) == parquet
+    assert set(files.rglob("date=*/*.parquet")) == kept
     assert set(log.glob("*.json")) == entries
     before = time.time() - 8 * 86_400
-    for path in parquet | entries:
+    for path in kept | entries:
         os.utime(path, (before, before))
     delete_old_days(opened, 0, TODAY)
     assert set(log.glob("*.json")) < entries

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.lake.delta import Lake
-from sinks.lake.parquet import ParquetSink, in_delta_types
+from sinks.lake.sink import LakeSink, in_delta_types
 from sinks.runner import range_commits
 from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables
 from tests.examples import examples
-from tests.sinks.lake.test_parquet import activity, decoded, rows
+from tests.sinks.lake.test_sink import activity, decoded, rows
 from tests.sinks.messages import stack_batch, tables
 from tests.waiting import PATIENCE_S
 
@@ -64,7 +64,7 @@ def expected(batches: int) -> list[int]:
     return [5 * batches, 3 * batches, batches, 2 * batches]
 
 
-def dying(sink: ParquetSink, monkeypatch: pytest.MonkeyPatch, commit: int) -> None:
+def dying(sink: LakeSink, monkeypatch: pytest.MonkeyPatch, commit: int) -> None:
     """Ends a write of the sink before its commit of this number, from 1."""
     append, calls = sink._lake.append, [0]
 
@@ -78,7 +78,7 @@ def dying(sink: ParquetSink, monkeypatch: pytest.MonkeyPatch, commit: int) -> No
 
 
 def test_a_flush_of_many_partitions_is_one_commit_to_each_table(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     for turn in range(2):
         sink.write(*flush(turn, range(7)))
     versions = {name: DeltaTable(f"{tmp_path}/{name}").version() for name in TABLES}
@@ -93,7 +93,7 @@ def test_after_a_crash_any_owners_complete_their_own_ranges(
     tmp_path_factory: pytest.TempPathFactory, commit: int, split: int, days: tuple[int, ...]
 ) -> None:
     folder = tmp_path_factory.mktemp("lake")
-    first, more = ParquetSink(str(folder)), len(days)
+    first, more = LakeSink(str(folder)), len(days)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_commits, "MAX_DAYS", 2)
         first.write(*flush(0))
@@ -105,14 +105,14 @@ def test_after_a_crash_any_owners_complete_their_own_ranges(
             here = {(r.topic, r.partition) for r in owner}
             later = [r for r in flush(2) if (r.topic, r.partition) in here]
             for ranges in (owner, later, owner):
-                ParquetSink(str(folder)).write(*ranges)
+                LakeSink(str(folder)).write(*ranges)
     assert counts(folder) == expected(3 + 3 * more + 3)
 
 
 CHILD = """
 import os, signal, sys
 from sinks.lake import delta
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from tests.sinks.test_lake_commits import flush
 
 folder, deadly = sys.argv[1], int(sys.argv[2])
@@ -128,7 +128,7 @@ def mortal(*args, **more):
         os.kill(os.getpid(), signal.SIGKILL)
 
 delta.write_deltalake = mortal
-sink = ParquetSink(folder)
+sink = LakeSink(folder)
 for turn in range(2):
     sink.write(*flush(turn))
 """
@@ -141,16 +141,16 @@ def test_kill_9_before_or_after_any_commit_neither_loses_nor_doubles(tmp_path: P
     assert subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), str(deadly)], cwd=root).returncode == -9
     for turn in range(2):
         for message_range in flush(turn):
-            ParquetSink(str(tmp_path)).write(message_range)
+            LakeSink(str(tmp_path)).write(message_range)
     assert counts(tmp_path) == expected(6)
 
 
 def test_two_sinks_that_commit_at_once_store_each_row_once(tmp_path: Path) -> None:
-    ParquetSink(str(tmp_path)).write(*flush(0, range(4)))
+    LakeSink(str(tmp_path)).write(*flush(0, range(4)))
     failed: list[Exception] = []
 
     def work(partitions: range) -> None:
-        sink = ParquetSink(str(tmp_path))
+        sink = LakeSink(str(tmp_path))
         for turn in range(1, 6):
             for _ in range(100):  # each conflict takes a commit of the other, which has fewer
                 try:
@@ -169,7 +169,7 @@ def test_two_sinks_that_commit_at_once_store_each_row_once(tmp_path: Path) -> No
 
 
 def test_a_rebalance_between_two_commits_of_a_frozen_sink_stores_each_row_once(tmp_path: Path) -> None:
-    frozen, other = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    frozen, other = LakeSink(str(tmp_path)), LakeSink(str(tmp_path))
     frozen.write(*flush(0))
     append = frozen._lake.append
 
@@ -194,18 +194,18 @@ def test_a_batch_in_ranges_of_two_partitions_is_stored_once_also_after_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranges = [one_range(SAMPLES, partition, decoded(1, 2)) for partition in range(2)]
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     dying(sink, monkeypatch, 3)  # series, samples, batches
     with pytest.raises(Crash):
         sink.write(*ranges)
     for message_range in ranges:
-        ParquetSink(str(tmp_path)).write(message_range)
+        LakeSink(str(tmp_path)).write(message_range)
     assert len(rows(tmp_path, "samples")) == 10
 
 
 def test_a_commit_touches_a_bounded_number_of_days_of_times_spread_over_years(tmp_path: Path) -> None:
     days = tuple(range(0, 3 * 365, 9))
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     folders: list[int] = []
     append = sink._lake.append
 

@@ -1,4 +1,4 @@
-"""Jobs correct the Delta tables as they correct ClickHouse: the same rows are in both afterwards."""
+"""Jobs correct the lake as they correct ClickHouse: the same rows are in both afterwards."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ from jobs.backfill import backfill
 from jobs.lake import rows as lake_rows
 from jobs.lake.rows import JobLake
 from jobs.replay import ReplayReport, replay
-from sinks.lake.parquet import ParquetSink, in_delta_types
+from sinks.lake.sink import LakeSink, in_delta_types
 from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from streams.partition.process import Operators
@@ -45,7 +45,7 @@ def stored(client: Client, tmp_path: Path) -> Stored:
 def to_lake(stored: Stored, outputs: list[tuple[str, bytes]], base: int = 0) -> None:
     """Stores what the stream processors published, as a sink of its own would."""
     assert stored.lake is not None
-    sink = ParquetSink(stored.lake.uri)
+    sink = LakeSink(stored.lake.uri)
     for topic in (STACKS, SAMPLES, ACTIVITY):
         values = [value for of, value in outputs if of == topic]
         messages = [in_delta_types(decode(value, MessageId("C", topic, 0, base + i))) for i, value in enumerate(values)]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from icestream.kafka.clients import consumer, producer
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, STREAMS_GROUP
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, LAKE_GROUP, RAW, STREAMS_GROUP
 from jobs.job import JobError
 from jobs.recompute.cut import NO_CUT, check_cut, take_cut
 from jobs.recompute.sources import ArchiveSource, KafkaSource, SourceError, choose
@@ -75,12 +75,12 @@ def test_a_sink_that_begins_before_stream_processors_ends_a_job_that_began_witho
     settings = StorageSettings(kafka=apache_kafka.kafka)
     before_any_message = take_cut(settings, ignore)
     publish(apache_kafka, time.time_ns() - 3600 * 10**9)
-    cut, with_lake = take_cut(settings, ignore), take_cut(replace(settings, parquet=str(tmp_path)), ignore)
-    sink = consumer(apache_kafka, PARQUET_GROUP)
+    cut, with_lake = take_cut(settings, ignore), take_cut(replace(settings, lake=str(tmp_path)), ignore)
+    sink = consumer(apache_kafka, LAKE_GROUP)
     sink.commit(offsets=[TopicPartition(ACTIVITY, 0, 0)], asynchronous=False)
     sink.close()
     check_cut(settings, cut)
-    with pytest.raises(JobError, match="the Parquet sink began to read"):
+    with pytest.raises(JobError, match="the lake sink began to read"):
         check_cut(settings, with_lake)
     sink = consumer(apache_kafka, CLICKHOUSE_GROUP)
     sink.commit(offsets=[TopicPartition(ACTIVITY, 0, 0)], asynchronous=False)
@@ -134,17 +134,17 @@ def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(
     sink.commit(offsets=activity, asynchronous=False)
     sink.close()
     assert take_cut(settings, ignore, wait_s=0).ends == cut.ends
-    with_lake = replace(settings, parquet=str(tmp_path))
+    with_lake = replace(settings, lake=str(tmp_path))
     said: list[str] = []
-    with pytest.raises(JobError, match=r"the Parquet sink has never read .*leave out --parquet \(ICESTREAM_PARQUET\)"):
+    with pytest.raises(JobError, match=r"the lake sink has never read .*leave out --lake \(ICESTREAM_LAKE\)"):
         take_cut(with_lake, lambda part, text: said.append(text), wait_s=0)
-    assert said[0].startswith("waits for the Parquet sink, which has not begun: ")
-    sink = consumer(apache_kafka, PARQUET_GROUP)
+    assert said[0].startswith("waits for the lake sink, which has not begun: ")
+    sink = consumer(apache_kafka, LAKE_GROUP)
     sink.commit(
         offsets=[TopicPartition(ACTIVITY, place.partition, max(place.offset - 1, 0)) for place in activity],
         asynchronous=False,
     )
-    with pytest.raises(JobError, match="the Parquet sink: a lag of"):
+    with pytest.raises(JobError, match="the lake sink: a lag of"):
         take_cut(with_lake, ignore, wait_s=0)
     sink.commit(offsets=activity, asynchronous=False)
     sink.close()

@@ -16,12 +16,12 @@ from icestream.topics import SAMPLES, STACKS
 from icestream.v1.common_pb2 import Mapping
 from sinks.lake import stacks as lake_stacks
 from sinks.lake.delta import Lake
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from sinks.lake.stacks import build_stacks, clean
 from sinks.lake.upkeep import compact, delete_old_days
 from tests.data import messages as builders
 from tests.examples import examples
-from tests.sinks.lake.test_parquet import decoded, write
+from tests.sinks.lake.test_sink import decoded, write
 from tests.sinks.messages import START_MS, stack_batch, tables
 
 pytestmark = pytest.mark.slow  # most tests write a lake
@@ -35,15 +35,15 @@ def stacks(folder: Path) -> dict[int, list[str]]:
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> ParquetSink:
+def sink(tmp_path: Path) -> LakeSink:
     """Has samples of the stacks 1 to 7; 1 to 3 have nodes and no names."""
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     write(sink, SAMPLES, 0, *decoded(1, 2, rows=7))
     write(sink, STACKS, 0, tables(STACKS, stack_batch(0, [])), tables(STACKS, stack_batch(1, ["main", "a", "b"])))
     return sink
 
 
-def test_names_that_come_later_are_in_the_next_build(tmp_path: Path, sink: ParquetSink) -> None:
+def test_names_that_come_later_are_in_the_next_build(tmp_path: Path, sink: LakeSink) -> None:
     assert build_stacks(Lake(str(tmp_path))) == 3
     assert stacks(tmp_path) == {1: ["main"], 2: ["main", "a"], 3: ["main", "a", "b"]}
     write(sink, STACKS, 2, tables(STACKS, stack_batch(2, ["main", "newer"])))
@@ -52,7 +52,7 @@ def test_names_that_come_later_are_in_the_next_build(tmp_path: Path, sink: Parqu
     assert stacks(tmp_path) == {1: ["main"], 2: ["main", "newer"], 3: ["main", "newer", "b"]}
 
 
-def test_upkeep_of_the_sink_leaves_the_table_alone_and_old_builds_go(tmp_path: Path, sink: ParquetSink) -> None:
+def test_upkeep_of_the_sink_leaves_the_table_alone_and_old_builds_go(tmp_path: Path, sink: LakeSink) -> None:
     lake = Lake(str(tmp_path))
     for _ in range(3):
         build_stacks(lake)
@@ -68,7 +68,7 @@ def test_upkeep_of_the_sink_leaves_the_table_alone_and_old_builds_go(tmp_path: P
     assert stacks(tmp_path) == {}
 
 
-def test_only_stacks_of_samples_since_a_day_if_told(tmp_path: Path, sink: ParquetSink) -> None:
+def test_only_stacks_of_samples_since_a_day_if_told(tmp_path: Path, sink: LakeSink) -> None:
     write(sink, SAMPLES, 2, *decoded(40 * 24 * 3600 // 5, rows=2))
     lake = Lake(str(tmp_path))
     assert [build_stacks(lake, day) for day in (None, TODAY, TODAY + timedelta(days=1))] == [3, 3, 2]
@@ -78,20 +78,20 @@ def test_only_stacks_of_samples_since_a_day_if_told(tmp_path: Path, sink: Parque
 
 
 def test_the_command_says_what_is_wrong_and_how_many_stacks_there_are(
-    tmp_path: Path, sink: ParquetSink, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sink: LakeSink, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["lake", "stacks"]) == 1
-    assert "--parquet DIR" in capsys.readouterr().err
-    assert main(["lake", "stacks", "--parquet", str(tmp_path / "none")]) == 1
+    assert "--lake DIR" in capsys.readouterr().err
+    assert main(["lake", "stacks", "--lake", str(tmp_path / "none")]) == 1
     assert "no samples with names yet" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["lake", "stacks", "--parquet", str(tmp_path), "--since", "yesterday"])
+        main(["lake", "stacks", "--lake", str(tmp_path), "--since", "yesterday"])
     assert "2026-01-31" in capsys.readouterr().err
-    assert main(["lake", "stacks", "--parquet", str(tmp_path), "--since", "2026-01-01"]) == 0
+    assert main(["lake", "stacks", "--lake", str(tmp_path), "--since", "2026-01-01"]) == 0
     assert capsys.readouterr().out == "3 stacks\n"
 
 
-def test_several_at_once_leave_one_whole_table(tmp_path: Path, sink: ParquetSink) -> None:
+def test_several_at_once_leave_one_whole_table(tmp_path: Path, sink: LakeSink) -> None:
     build_stacks(Lake(str(tmp_path)))
     done: list[object] = []
 
@@ -111,7 +111,7 @@ def test_several_at_once_leave_one_whole_table(tmp_path: Path, sink: ParquetSink
 
 
 def test_a_circle_of_nodes_ends(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     write(sink, SAMPLES, 0, *decoded(1, rows=2))
     columns = {
         "node_id": [1, 2], "node_parent_id": [2, 1], "node_location_id": [11, 12], "location_id": [11],
@@ -152,7 +152,7 @@ def test_stacks_are_those_of_a_walk_up_the_tree(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], block: int, merge: int
 ) -> None:
     folder = tmp_path_factory.mktemp("lake")
-    sink, names = ParquetSink(str(folder)), StackNames()
+    sink, names = LakeSink(str(folder)), StackNames()
     write(sink, SAMPLES, 0, *decoded(1, rows=7))
     for offset, batch in enumerate(batches):
         write(sink, STACKS, offset, tables(STACKS, batch))

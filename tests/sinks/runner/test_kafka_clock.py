@@ -18,14 +18,14 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW, SAMPLES
 from sinks.clickhouse.retention import set_retention
 from sinks.clickhouse.sink import ClickHouseSink
-from sinks.lake.parquet import ParquetSink
+from sinks.lake.sink import LakeSink
 from sinks.rollups.builder import Rollups
 from sinks.runner.kafka_clock import KafkaClock, newest_timestamp_ms
 from sinks.service import start
 from sinks.settings import SinkSettings
 from tests.data.windows import window
 from tests.sinks import messages
-from tests.sinks.lake.test_parquet import decoded, rows, write
+from tests.sinks.lake.test_sink import decoded, rows, write
 from tests.sinks.messages import make_range, sample_batch
 from tests.sinks.running import send
 from tests.waiting import PATIENCE_S, wait_until
@@ -77,8 +77,8 @@ def test_the_archive_and_the_lake_keep_days_that_are_young_by_kafkas_time(
     broker: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = SinkSettings(
-        kafka=broker.kafka, archive=str(tmp_path / "archive"), parquet=str(tmp_path / "lake"), archive_days=30,
-        parquet_days=30, parquet_flush_s=0.1,
+        kafka=broker.kafka, archive=str(tmp_path / "archive"), lake=str(tmp_path / "lake"), archive_days=30,
+        lake_days=30, lake_flush_s=0.1,
     )  # fmt: skip
     now = time.time_ns()
     days = [datetime.fromtimestamp(now / 1e9 - age * DAY_S, timezone.utc).date().isoformat() for age in (20, 60)]
@@ -88,11 +88,11 @@ def test_the_archive_and_the_lake_keep_days_that_are_young_by_kafkas_time(
     for age in (20, 60):
         with monkeypatch.context() as patch:
             patch.setattr(messages, "START_MS", now // 10**6 - age * DAY_S * 1000)
-            write(ParquetSink(str(lake)), SAMPLES, age, *decoded(1))
+            write(LakeSink(str(lake)), SAMPLES, age, *decoded(1))
     assert dates(lake) == set(days)
     monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + 45 * DAY_S)
     stop = threading.Event()
-    running = start(settings, stop, kinds=("archive", "parquet"))
+    running = start(settings, stop, kinds=("archive", "lake"))
     try:
         send(broker, RAW, window(now, 1).raw)
         send(broker, SAMPLES, sample_batch(1))
@@ -110,7 +110,7 @@ def test_a_sink_that_starts_again_knows_kafkas_time_without_a_message(
 ) -> None:
     monkeypatch.setattr("sinks.runner.runner._ASK_TIME_S", 0.0)
     monkeypatch.setattr("icestream.kafka.readiness.LOOK_S", 0.1)
-    settings = SinkSettings(**dataclasses.asdict(broker), archive=str(tmp_path), archive_days=30, parquet_flush_s=0.1)
+    settings = SinkSettings(**dataclasses.asdict(broker), archive=str(tmp_path), archive_days=30, lake_flush_s=0.1)
     send(broker, RAW, window(time.time_ns(), 1).raw)
     with archiving(settings):
         wait_until(lambda: any(tmp_path.rglob("*.parquet")))  # what was written is committed before it ends

@@ -17,7 +17,7 @@ from icestream.clickhouse.client import Clients
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse.sink import MAX_DAYS, ClickHouseSink
-from sinks.lake.parquet import ParquetSink, in_delta_types
+from sinks.lake.sink import LakeSink, in_delta_types
 from sinks.runner import pending, range_writer
 from sinks.runner.ranges import InFlight, MessageRange
 from sinks.runner.refused import refused
@@ -178,7 +178,7 @@ def test_clickhouse_stores_a_range_once_with_and_without_a_message(
 
 
 def test_the_lake_stores_a_range_once_with_and_without_a_message(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     one, two, three = (in_delta_types(message) for message in good_samples(1, 2, 3))
     bad = with_column(two, "date", pa.array([["a list is no date"]] * 5))
     assert list(refused(sink, [one, bad, three])) == [1]
@@ -186,7 +186,7 @@ def test_the_lake_stores_a_range_once_with_and_without_a_message(tmp_path: Path)
         assert refused(sink, [in_delta_types(tables(topic, message))]) == {}
     assert not list(tmp_path.iterdir())
 
-    class Mortal(ParquetSink):
+    class Mortal(LakeSink):
         def _append(self, name: str, *args: Any) -> None:
             if name == "batches":
                 raise ConnectionError("killed")
@@ -194,6 +194,6 @@ def test_the_lake_stores_a_range_once_with_and_without_a_message(tmp_path: Path)
 
     with suppress(ConnectionError):
         Mortal(str(tmp_path)).write(attempt(one, two, three))
-    ParquetSink(str(tmp_path)).write(attempt(one, three))
-    ParquetSink(str(tmp_path)).write(attempt(one, two, three))
+    LakeSink(str(tmp_path)).write(attempt(one, three))
+    LakeSink(str(tmp_path)).write(attempt(one, two, three))
     assert DeltaTable(str(tmp_path / "samples")).to_pyarrow_table().num_rows == 15

@@ -162,7 +162,7 @@ def test_a_folder_named_in_settings_is_made_for_the_user_and_an_existing_one_is_
     data = folder / "data"
     data.mkdir()
     lake = folder / "lake"
-    settings = UpSettings(data=data, parquet=str(lake), local_kafka=False, user="nobody")
+    settings = UpSettings(data=data, lake=str(lake), local_kafka=False, user="nobody")
     assert choose_user(settings, []) == nobody
     assert {path.name: path.stat().st_uid for path in data.iterdir()} == {
         "clickhouse": nobody.uid, "archive": nobody.uid, "symbol-cache": nobody.uid, "symbols": 0,

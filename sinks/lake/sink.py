@@ -1,4 +1,4 @@
-"""The Parquet sink: samples, activity, spans, nodes, locations, series and batches as Delta tables of one folder.
+"""The lake sink: samples, activity, spans, nodes, locations, series and batches as Delta tables of one folder.
 
 docs/lake.md describes the tables. Each batch is stored once, as in ClickHouse:
 - A batch that is in the table `batches` is not stored again, whoever sent it a second time and from whichever offset.
@@ -23,7 +23,7 @@ from confluent_kafka import Message
 
 from icestream.columns.recent_ids import RecentIds
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
-from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
+from icestream.topics import ACTIVITY, LAKE_GROUP, SAMPLES, STACKS
 from sinks import metrics
 from sinks.clickhouse import stored_batches
 from sinks.clickhouse.stored_batches import ALL_OUTPUTS, Batch, BatchKey
@@ -56,11 +56,11 @@ _ID_COLUMNS = {"nodes": "node_id", "locations": "location_id", "series": "series
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-class ParquetSink:
+class LakeSink:
     """Writes ranges of messages; see the module. Used by one thread; several processes may write the same tables."""
 
-    name = "parquet"
-    group = PARQUET_GROUP
+    name = "lake"
+    group = LAKE_GROUP
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
     keeps_ranges = True
     writes_together = True

@@ -1,4 +1,4 @@
-"""The Delta tables: types, each batch once, names once a month."""
+"""The lake sink: types, each batch once, names once a month."""
 
 import shutil
 import threading
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
-from sinks.lake.parquet import ParquetSink, in_delta_types
+from sinks.lake.sink import LakeSink, in_delta_types
 from sinks.runner.ranges import InFlight, MessageRange
 from sinks.runner.runner import Runner
 from sinks.tables.decode import Tables
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow  # most tests write a lake
 
 
 def write(
-    sink: ParquetSink, topic: str, first: int, *contents: Tables, partition: int = 0, nonce: str | None = None
+    sink: LakeSink, topic: str, first: int, *contents: Tables, partition: int = 0, nonce: str | None = None
 ) -> None:
     """Writes a range; with the `nonce` of an earlier one as another attempt at it."""
     last = first + len(contents) - 1
@@ -52,7 +52,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_all_tables_hold_what_came(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     write(sink, SAMPLES, 0, *decoded(1, 2))
     write(sink, STACKS, 0, tables(STACKS, stack_batch(3, ["main", "work"])))
     write(sink, ACTIVITY, 0, tables(ACTIVITY, activity_batch(1)))
@@ -74,7 +74,7 @@ def test_the_largest_numbers_can_be_stored(tmp_path: Path) -> None:
     locations = stacks.locations.set_column(column, "lines", lines)
     ids = pa.array([2**64 - 1], pa.uint64())
     locations = locations.set_column(0, "location_id", ids).set_column(4, "address", ids)
-    write(ParquetSink(str(tmp_path)), STACKS, 0, StackTables(stacks.nodes, locations, 0))
+    write(LakeSink(str(tmp_path)), STACKS, 0, StackTables(stacks.nodes, locations, 0))
     [stored] = rows(tmp_path, "locations")
     assert (stored["lines"][0]["line"], stored["lines"][0]["start_line"]) == (2**32 - 1, 2**31)
     assert (stored["location_id"], stored["address"]) == (-1, -1)
@@ -93,17 +93,17 @@ def test_however_often_and_from_wherever_it_is_read_again_each_row_is_there_once
     folder = tmp_path_factory.mktemp("delta")
     contents = decoded(*range(1, 9))
     for first, last in [*((a, max(a + 1, b)) for a, b in cuts), (0, 8)]:
-        write(ParquetSink(str(folder)), SAMPLES, first, *contents[first:last])
+        write(LakeSink(str(folder)), SAMPLES, first, *contents[first:last])
     assert len(rows(folder, "samples")) == 40
     assert len(rows(folder, "batches")) == 8
 
 
 def test_what_is_sent_twice_is_stored_once_by_whomever_and_wherever(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     write(sink, SAMPLES, 0, *decoded(1, 2, 2))
     write(sink, SAMPLES, 3, *decoded(2, 3))
     write(sink, ACTIVITY, 0, *activity(1, 2, 1))
-    after_restart = ParquetSink(str(tmp_path))
+    after_restart = LakeSink(str(tmp_path))
     write(after_restart, SAMPLES, 5, *decoded(1, 2, 3), *decoded(2, correction=True))
     write(after_restart, SAMPLES, 0, *decoded(3, 4), partition=1)
     write(after_restart, ACTIVITY, 3, *activity(2, 3))
@@ -114,7 +114,7 @@ def test_what_is_sent_twice_is_stored_once_by_whomever_and_wherever(tmp_path: Pa
 
 
 def test_an_absurd_offset_of_a_source_hides_nothing_after_it(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     absurd = tables(SAMPLES, sample_batch(1))
     assert not isinstance(absurd, StackTables)
     object.__setattr__(absurd.batch, "offset", 2**62)
@@ -127,7 +127,7 @@ def test_an_absurd_offset_of_a_source_hides_nothing_after_it(tmp_path: Path) -> 
 def test_a_frozen_sink_that_wakes_after_another_took_over_stores_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    frozen, other = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    frozen, other = LakeSink(str(tmp_path)), LakeSink(str(tmp_path))
     if not first:
         write(frozen, SAMPLES, 0, *decoded(1))
     ask = frozen._stored
@@ -150,12 +150,12 @@ def test_a_frozen_sink_that_wakes_after_another_took_over_stores_nothing_twice(
 
 
 def test_names_are_stored_once_a_month_also_after_a_restart_and_again_with_better_lines(tmp_path: Path) -> None:
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     for first in range(3):
         write(sink, STACKS, first, tables(STACKS, stack_batch()))
         write(sink, SAMPLES, first, *decoded(first + 1))
     commits = DeltaTable(f"{tmp_path}/nodes").version()
-    sink = ParquetSink(str(tmp_path))
+    sink = LakeSink(str(tmp_path))
     write(sink, STACKS, 3, tables(STACKS, stack_batch()))
     write(sink, SAMPLES, 3, *decoded(4))
     assert DeltaTable(f"{tmp_path}/nodes").version() == commits
@@ -167,7 +167,7 @@ def test_names_are_stored_once_a_month_also_after_a_restart_and_again_with_bette
 def test_names_are_stored_again_in_a_lake_that_was_deleted(tmp_path: Path) -> None:
     """A sink that runs takes no names for stored that went with the folder: it would leave them out for a month."""
     lake = tmp_path / "lake"
-    sink = ParquetSink(str(lake))
+    sink = LakeSink(str(lake))
 
     def put(first: int) -> None:
         write(sink, STACKS, first, tables(STACKS, stack_batch()))
@@ -182,7 +182,7 @@ def test_names_are_stored_again_in_a_lake_that_was_deleted(tmp_path: Path) -> No
     assert [len(rows(lake, name)) for name in ("nodes", "locations", "series", "batches")] == [2, 2, 1, 1]
 
 
-class Absurd(ParquetSink):
+class Absurd(LakeSink):
     """A message of its own kind cannot be stored, although it was decoded."""
 
     def decode(self, message: Message, cluster: str) -> Tables:
@@ -212,8 +212,8 @@ def test_what_cannot_be_stored_is_a_dead_letter_and_the_sink_goes_on(
 
 @pytest.mark.slow
 def test_tables_in_an_object_store(bucket: str) -> None:
-    sink = ParquetSink(f"{bucket}/lake")
+    sink = LakeSink(f"{bucket}/lake")
     sink.check()
     write(sink, SAMPLES, 0, *decoded(1, 2))
-    write(ParquetSink(f"{bucket}/lake"), SAMPLES, 2, *decoded(2, 3))
+    write(LakeSink(f"{bucket}/lake"), SAMPLES, 2, *decoded(2, 3))
     assert DeltaTable(f"{bucket}/lake/samples").to_pyarrow_table().num_rows == 15
