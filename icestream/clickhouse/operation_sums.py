@@ -12,8 +12,8 @@ KEYS = {"profile_type": "of_type", "service": "of", "operation": "op"}
 """Columns of rollups -> those of the SELECTs. The profile type is '' for what is of requests and intervals."""
 SUMS = {
     "count": "c", "value": "v", "squares": "sq", "longest_period": "longest", "thread_cpu_ns": "w", "requests": "n",
-    "measured": "measured_", "request_cpu_ns": "cpu_sum", "request_duration_ns": "duration_sum", "cpu": "cpu_",
-    "duration": "duration_",
+    "measured": "measured_", "errors": "failed", "request_cpu_ns": "cpu_sum", "request_duration_ns": "duration_sum",
+    "request_cpu_squares": "cpu_sq", "request_duration_squares": "duration_sq", "cpu": "cpu_", "duration": "duration_",
 }  # fmt: skip
 """Likewise. `measured`: requests of which a clock measured CPU; `cpu` and `duration`: sketches of their values."""
 _SKETCHES = ("cpu_", "duration_")
@@ -24,8 +24,8 @@ MERGED = ", ".join(f"{_MERGE.get(name, 'sum')}({name})" for name in SUMS.values(
 _NO_SAMPLES = "toInt64(0) AS c, toInt64(0) AS v, toFloat64(0) AS sq, toFloat64(0) AS longest"
 _NO_SKETCHES = f"""quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS cpu_,
     quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS duration_"""
-_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS measured_, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
-    {_NO_SKETCHES}"""
+_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS measured_, toUInt64(0) AS failed, toUInt64(0) AS cpu_sum,
+    toUInt64(0) AS duration_sum, toFloat64(0) AS cpu_sq, toFloat64(0) AS duration_sq, {_NO_SKETCHES}"""
 _OF_SAMPLES = f"""
 SELECT toString(profile_type) AS of_type, toString(service) AS of, {OPERATION_OF_SAMPLE} AS op, {{at}} AS at_,
     toInt64(sum(count)) AS c, sum(value) AS v, toFloat64(sumIf(value / count * value, count > 0)) AS sq,
@@ -39,7 +39,8 @@ FROM activity {{where}} GROUP BY of, op, at_"""
 _OF_RECENT = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
     toUInt64(thread_cpu_ns) AS w, toUInt64(requests) AS n, toUInt64(measured) AS measured_,
-    toUInt64(request_cpu_ns) AS cpu_sum, toUInt64(request_duration_ns) AS duration_sum, cpu AS cpu_,
+    toUInt64(errors) AS failed, toUInt64(request_cpu_ns) AS cpu_sum, toUInt64(request_duration_ns) AS duration_sum,
+    toFloat64(request_cpu_squares) AS cpu_sq, toFloat64(request_duration_squares) AS duration_sq, cpu AS cpu_,
     duration AS duration_
 FROM recent_operations {{where}}"""
 _OF_RECENT_SAMPLES = f"""
@@ -51,17 +52,20 @@ GROUP BY of_type, of, op, at_
 HAVING c != 0 OR v != 0 OR longest > 0"""  # a row without an operation may only list traces
 _OF_REQUESTS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
-    toUInt64(0) AS w, count() AS n, countIf(intervals > 0) AS measured_, sum(request_cpu) AS cpu_sum,
-    sum(duration_ns) AS duration_sum, quantilesDDStateIf({QUANTILES})(toFloat64(request_cpu), intervals > 0) AS cpu_,
+    toUInt64(0) AS w, count() AS n, countIf(intervals > 0) AS measured_, countIf(is_error) AS failed,
+    sum(request_cpu) AS cpu_sum, sum(duration_ns) AS duration_sum, sum(toFloat64(request_cpu) * request_cpu) AS cpu_sq,
+    sum(toFloat64(duration_ns) * duration_ns) AS duration_sq,
+    quantilesDDStateIf({QUANTILES})(toFloat64(request_cpu), intervals > 0) AS cpu_,
     quantilesDDState({QUANTILES})(toFloat64(duration_ns)) AS duration_
 FROM {{requests}} GROUP BY of, op, at_"""
 _REQUESTS = """
 (
     SELECT service, trace_id, span_id, argMax(named, (lasted, toString(named))) AS operation, min(began) AS start_time,
-        max(lasted) AS duration_ns
+        max(lasted) AS duration_ns, max(failed) AS is_error
     FROM
     (
-        SELECT service, trace_id, span_id, operation AS named, start_time AS began, duration_ns AS lasted
+        SELECT service, trace_id, span_id, operation AS named, start_time AS began, duration_ns AS lasted,
+            status = 'error' AS failed
         FROM entry_spans {where}
     )
     GROUP BY service, trace_id, span_id
@@ -89,8 +93,8 @@ def of_requests(at: str, requests: str) -> str:
 
 
 def requests_from(where: str, intervals: str) -> str:
-    """Returns what to select requests from, each once, with `operation`, `duration_ns`, `request_cpu` and `intervals`,
-    of which there are 0 if no clock measured its CPU.
+    """Returns what to select requests from, each once: `operation`, `duration_ns`, `is_error` and `request_cpu`, and
+    `intervals`, which is 0 if no clock measured its CPU.
 
     `where`: WHERE ... of rows of `entry_spans`, `intervals`: of `activity`.
     """

@@ -14,8 +14,11 @@ CREATE TABLE IF NOT EXISTS operation_hours
     thread_cpu_ns  UInt64 CODEC(ZSTD(1)),                 -- of intervals, where they began
     requests       UInt64 CODEC(T64, ZSTD(1)),            -- that have ended, where they began
     measured       UInt64 CODEC(T64, ZSTD(1)),            -- requests of which a clock measured CPU
-    request_cpu_ns UInt64 CODEC(ZSTD(1)),                 -- of these
+    errors         UInt64 CODEC(T64, ZSTD(1)),            -- requests whose entry span ended with an error
+    request_cpu_ns UInt64 CODEC(ZSTD(1)),                 -- of `measured`
     request_duration_ns UInt64 CODEC(ZSTD(1)),
+    request_cpu_squares Float64 CODEC(ZSTD(1)),           -- sums of each request's nanoseconds, squared: for variances
+    request_duration_squares Float64 CODEC(ZSTD(1)),
     cpu      AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),   -- of each request
     duration AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),
     build    UInt64 CODEC(ZSTD(1))

@@ -13,8 +13,11 @@ CREATE TABLE IF NOT EXISTS recent_operations
     thread_cpu_ns  SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1)),        -- of intervals, where they began
     requests       SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),   -- that have ended, where they began
     measured       SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),   -- likewise, known requests
-    request_cpu_ns SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1)),        -- of these
+    errors         SimpleAggregateFunction(sum, UInt64) CODEC(T64, ZSTD(1)),   -- requests that ended with an error
+    request_cpu_ns SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1)),        -- of `measured`
     request_duration_ns SimpleAggregateFunction(sum, UInt64) CODEC(ZSTD(1)),
+    request_cpu_squares SimpleAggregateFunction(sum, Float64) CODEC(ZSTD(1)),  -- as in operation_hours
+    request_duration_squares SimpleAggregateFunction(sum, Float64) CODEC(ZSTD(1)),
     cpu      AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),   -- of each of `measured`
     duration AggregateFunction(quantilesDD(0.01, 0.5, 0.95, 0.99), Float64) CODEC(ZSTD(1)),
     -- The traces with the most CPU in one block: its nanoseconds, inverted, in the upper 64 of 192 bits, so that the
@@ -38,11 +41,12 @@ SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 512, t
 CREATE MATERIALIZED VIEW IF NOT EXISTS recent_intervals_view TO recent_operations AS
 SELECT service, operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
-    traces, thread_cpu_ns, measured, request_cpu_ns, cpu, heaviest
+    traces, thread_cpu_ns, measured, request_cpu_ns, request_cpu_squares, cpu, heaviest
 FROM
 (
     SELECT of AS service, op AS operation, minute, count() AS traces, sum(used) AS thread_cpu_ns,
         countIf(is_request) AS measured, sumIf(used, is_request) AS request_cpu_ns,
+        sumIf(toFloat64(used) * used, is_request) AS request_cpu_squares,
         quantilesDDStateIf(0.01, 0.5, 0.95, 0.99)(toFloat64(used), is_request) AS cpu,
         groupArraySortedState(20)(bitOr(bitShiftLeft(toUInt256(bitNot(used)), 128),
             toUInt256(reinterpretAsUInt128(trace)))) AS heaviest
@@ -61,14 +65,16 @@ ARRAY JOIN [toUInt8(1), toUInt8(10), toUInt8(60)] AS minutes;
 CREATE MATERIALIZED VIEW IF NOT EXISTS recent_requests_view TO recent_operations AS
 SELECT service, operation, minutes,
     toDateTime(intDiv(toUnixTimestamp(minute), 60 * minutes) * 60 * minutes, 'UTC') AS start_time,
-    requests, request_duration_ns, duration
+    requests, errors, request_duration_ns, request_duration_squares, duration
 FROM
 (
     SELECT service, operation, toStartOfMinute(start_time) AS minute, count() AS requests,
-        sum(lasted) AS request_duration_ns, quantilesDDState(0.01, 0.5, 0.95, 0.99)(toFloat64(lasted)) AS duration
+        countIf(status = 'error') AS errors, sum(lasted) AS request_duration_ns,
+        sum(toFloat64(lasted) * lasted) AS request_duration_squares,
+        quantilesDDState(0.01, 0.5, 0.95, 0.99)(toFloat64(lasted)) AS duration
     FROM
     (
-        SELECT service, operation, start_time,
+        SELECT service, operation, status, start_time,
             toUInt64(greatest(toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time), 0)) AS lasted
         FROM spans
         WHERE operation != '' AND start_time >= now() - INTERVAL 3 DAY

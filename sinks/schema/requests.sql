@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS entry_spans
     span_id     FixedString(8) CODEC(ZSTD(1)),
     operation   LowCardinality(String) CODEC(ZSTD(1)),
     duration_ns UInt64 CODEC(ZSTD(1)),
+    status      LowCardinality(String) CODEC(ZSTD(1)),          -- as in `spans`
     host_id     LowCardinality(String) CODEC(ZSTD(1)),
     INDEX traces trace_id TYPE minmax GRANULARITY 1             -- as of span_operations
 )
@@ -51,6 +52,6 @@ ORDER BY (service, toStartOfHour(start_time), trace_id, span_id);
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS entry_spans_view TO entry_spans AS
 SELECT service, start_time, trace_id, span_id, operation,
-    toUInt64(greatest(toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time), 0)) AS duration_ns, host_id
+    toUInt64(greatest(toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time), 0)) AS duration_ns, status, host_id
 FROM spans
 WHERE operation != '';

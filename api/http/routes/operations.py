@@ -32,6 +32,8 @@ class Operation(Answer):
     requests: int
     previous_requests: int
     requests_per_second: float
+    errors: int = Field(description="Requests whose entry span ended with an error")
+    error_rate: float | None = Field(description="Their share of the requests; null where there are none")
     share: float
     mean_cpu_ns: int | None
     p50_cpu_ns: int | None
@@ -98,7 +100,7 @@ _EXAMPLE = {
             "sampled_cpu_low_ns": 33352277858, "sampled_cpu_high_ns": 38802009490,
             "previous_sampled_cpu_ns": 30000000000, "samples": 684, "thread_cpu_ns": 35900000000,
             "previous_thread_cpu_ns": 30100000000, "requests": 900, "previous_requests": 890,
-            "requests_per_second": 1.0, "share": 0.75,
+            "requests_per_second": 1.0, "errors": 9, "error_rate": 0.01, "share": 0.75,
             "mean_cpu_ns": 39900000, "p50_cpu_ns": 38000000, "p95_cpu_ns": 61000000, "p99_cpu_ns": 80000000,
             "mean_duration_ns": 71000000, "p50_duration_ns": 66000000, "p95_duration_ns": 120000000,
             "p99_duration_ns": 240000000,
@@ -160,6 +162,7 @@ def operations(
         total = totals[row["service"]]
         row["share"] = round(row["sampled_cpu_ns"] / total, 6) if total else 0.0
         row["requests_per_second"] = round(row["requests"] / seconds, 6)
+        row["error_rate"] = round(row["errors"] / row["requests"], 6) if row["requests"] else None
     rows = sorted(found.matching, key=lambda row: _key(row, order))
     following = offset + limit if offset + limit < len(rows) else None
     return json_response(

@@ -27,6 +27,7 @@ _AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
 """How long after the time range the intervals of requests that began in it are read: at least, and at most. A span
 lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
+_OF_MEASURED = ("measured", "request_cpu_ns", "request_cpu_squares")
 _IN_HOURS_NS = 12 * HOUR_NS
 """Longer time ranges begin with a whole hour: the minutes of a part of an hour may take longer than all other hours."""
 
@@ -37,7 +38,10 @@ SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_
     sumIf(v, at_) AS sampled_cpu_ns, sumIf(v, NOT at_) AS previous_sampled_cpu_ns,
     toInt64(sumIf(w, at_)) AS thread_cpu_ns, toInt64(sumIf(w, NOT at_)) AS previous_thread_cpu_ns,
     toInt64(sumIf(n, at_)) AS requests, toInt64(sumIf(n, NOT at_)) AS previous_requests,
-    sumIf(cpu_sum, at_) / sumIf(measured_, at_) AS mean_cpu_ns, sumIf(duration_sum, at_) / requests AS mean_duration_ns,
+    toInt64(sumIf(measured_, at_)) AS measured, toInt64(sumIf(failed, at_)) AS errors,
+    sumIf(cpu_sum, at_) AS request_cpu_ns, sumIf(duration_sum, at_) AS request_duration_ns,
+    sumIf(cpu_sq, at_) AS request_cpu_squares, sumIf(duration_sq, at_) AS request_duration_squares,
+    request_cpu_ns / measured AS mean_cpu_ns, request_duration_ns / requests AS mean_duration_ns,
     quantilesDDMergeIf({QUANTILES})(cpu_, at_) AS cpu_quantiles,
     quantilesDDMergeIf({QUANTILES})(duration_, at_) AS duration_quantiles
 FROM ({{parts}})
@@ -50,7 +54,13 @@ class Operations:
     """The operations of services that have some, and what belongs to none: together they are all samples of these."""
 
     all: list[dict[str, Any]]
-    """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it."""
+    """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it.
+
+    `measured`: of how many `requests` a clock measured CPU; `request_cpu_ns` and `request_cpu_squares`: the sums of
+    their CPU, and of its squares; `request_duration_ns` and `request_duration_squares`: of the durations of all
+    requests. The variance of their CPU is request_cpu_squares / measured - (request_cpu_ns / measured)**2: right to
+    eight digits also where the deviation is a thousandth of the mean.
+    """
     rollups: list[dict[str, Any]]
     """What was read of the time range from rollups, for people."""
     time_range: TimeRange
@@ -243,6 +253,8 @@ def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:
     rows = []
     for row, service, operation, each in zip(columns, services, operations, sampled, strict=True):
         row |= each.as_json(periods[service], profile_type)
+        if not row["requests"]:  # those that still run are only in `recent_operations`
+            row |= dict.fromkeys(_OF_MEASURED, 0)
         for what in ("cpu", "duration"):
             quantiles = row.pop(f"{what}_quantiles")
             values = (row[f"mean_{what}_ns"], *quantiles)

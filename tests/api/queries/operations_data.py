@@ -26,6 +26,7 @@ class Request:
     stack: tuple[Frame, ...] = (MAIN, HOT)
     labels: dict[str, str] = field(default_factory=dict)
     ended: bool = True
+    status: str = ""  # of its entry span
     active_service: str = ""  # what activity calls the service, if it calls it differently
 
     @property
@@ -70,7 +71,7 @@ def insert_requests(client: Client, requests: list[Request], plain_samples: list
                 {
                     "trace_id": each.trace_id, "span_id": span_id, "parent_span_id": parent, "host_id": "host-1",
                     "name": operation or "inner", "service": each.service, "start_time": start, "end_time": end,
-                    "operation": operation,
+                    "operation": operation, "status": each.status if operation else "",
                 }
                 for span_id, parent, operation in names
             ]  # fmt: skip

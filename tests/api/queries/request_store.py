@@ -87,7 +87,8 @@ class Requests(Store):
         samples.append(samples[0] | {"trace_id": NO_TRACE, "span_id": NO_SPAN})
         reported = [
             {"trace_id": trace, "span_id": span, "parent_span_id": parent, "name": "a name", "operation": of_entry,
-             "start_time": to_datetime(at), "end_time": to_datetime(at + duration)} | source
+             "status": choose.choice(("", "ok", "error")), "start_time": to_datetime(at),
+             "end_time": to_datetime(at + duration)} | source
             for span, parent, of_entry in ((entry, NO_SPAN, operation), (inner, entry, ""))
         ]  # fmt: skip
         everything = {"samples": samples, "activity": activity, "spans": reported}
@@ -139,7 +140,10 @@ class Requests(Store):
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: (row["service"], row["operation"]))
+    """The rows of an answer. Sums of squares are rounded: in another order of the rows, their last digits differ."""
+    squares = ("request_cpu_squares", "request_duration_squares")
+    rounded = [row | {name: float(f"{row[name]:.9g}") for name in squares} for row in rows]
+    return sorted(rounded, key=lambda row: (row["service"], row["operation"]))
 
 
 def whole_minutes(choose: random.Random) -> Iterator[Selection]:

@@ -1,5 +1,6 @@
 """The operations of the last hours from what was summed up as rows were stored, where these are too many to read."""
 
+import statistics
 import threading
 from typing import Any
 
@@ -46,6 +47,20 @@ def test_all_is_as_if_rows_were_read(store: RecentStore) -> None:
         answer = read_operations(store.of_sums, selection)
         assert in_order(answer.all) == read(store.of_rows, selection)
         assert sum(row["samples"] for row in answer.all) > 0
+
+
+def test_the_variance_of_requests_is_that_of_their_values(store: RecentStore) -> None:
+    rows = store.requests(200)
+    store.store(rows)
+    for database in (store.of_sums, store.of_rows):
+        for row in (row for row in read_operations(database, store.selection()).all if row["operation"]):
+            key = (row["service"], row["operation"])
+            values = [one["thread_cpu_ns"] for one in rows if (one["service"], one["operation"]) == key]
+            for what, number in (("cpu", row["measured"]), ("duration", row["requests"])):
+                mean = row[f"request_{what}_ns"] / number
+                found = row[f"request_{what}_squares"] / number - mean**2
+                assert found == pytest.approx(statistics.pvariance(values), rel=1e-4)
+            assert row["errors"] == sum(value % 3 == 2 for value in values)
 
 
 def test_samples_whose_operation_was_not_known_are_unattributed(store: RecentStore) -> None:

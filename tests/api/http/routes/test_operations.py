@@ -25,8 +25,8 @@ def two(client: Client) -> None:
     insert_requests(
         client,
         [
-            Request(1, A, cpu_ns=10 * MS, duration_ns=20 * MS, samples=3),
-            Request(2, A, cpu_ns=30 * MS, duration_ns=80 * MS, samples=0, inner_samples=1),
+            Request(1, A, cpu_ns=10 * MS, duration_ns=20 * MS, samples=3, status="ok"),
+            Request(2, A, cpu_ns=30 * MS, duration_ns=80 * MS, samples=0, inner_samples=1, status="error"),
             Request(3, B, cpu_ns=100 * MS, duration_ns=100 * MS),
             Request(4, "charge", cpu_ns=MS, service="pay", samples=0),
             Request(5, A, cpu_ns=8 * MS, at_s=-100),  # before
@@ -48,6 +48,7 @@ def test_an_operation_has_its_requests_and_sums(api: Api) -> None:
     assert a["p50_duration_ns"] == pytest.approx(20 * MS, rel=0.01)
     assert a["requests_per_second"] == pytest.approx(2 / 3600, abs=1e-6)
     assert a["share"] == pytest.approx(4 / 12, abs=1e-5)
+    assert [(row["errors"], row["error_rate"]) for row in answer["operations"]] == [(0, 0.0), (0, None), (1, 0.5)]
     late = rows["late"]  # its request still runs
     assert (late["requests"], late["thread_cpu_ns"], late["p50_cpu_ns"]) == (0, 50 * MS, None)
     assert answer["count"] == 3
