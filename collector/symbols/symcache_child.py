@@ -61,7 +61,8 @@ def answer(job: dict[str, Any], worker: NamesWorker) -> dict[str, Any]:
         fields = {"version": names.version, "load_address": names.load_address, "size": size, "sha256": sha256}
         if job["store"]:
             return fields | {"uri": _store(names.symcache, job["store"], sha256)}
-        _compress(names.symcache, job["compressed"])
+        with open(job["compressed"], "wb") as file:
+            file.writelines(_compressed(names.symcache))
         return fields
     except (NamesError, ElfError, kallsyms.KernelSymbolsError, OSError, MemoryError) as error:
         return {"error": str(error) or type(error).__name__}
@@ -106,33 +107,34 @@ def _by_quality(job: dict[str, Any], opened: ExitStack, worker: NamesWorker) -> 
 
 
 def _store(symcache: bytes | mmap.mmap, store: str, sha256: str) -> str:
-    """Writes a SymCache to the symbol store under its hash; returns its URI."""
-    name = f"{sha256[:2]}/{sha256}.symcache"
+    """Writes a SymCache to the symbol store, compressed, under its hash; returns its URI."""
+    name = f"{sha256[:2]}/{sha256}.symcache.zst"
     if "://" not in store:
         path = Path(store).absolute() / name
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.parent.chmod(0o755)  # whatever the umask: stream processors may run as another user
         with atomic_file.replacing(path) as file:
-            file.write(symcache)
+            file.writelines(_compressed(symcache))
             os.fchmod(file.fileno(), 0o644)
         return str(path)
     from pyarrow import fs
 
     system, root = fs.FileSystem.from_uri(store)
     system.create_dir(f"{root}/{sha256[:2]}", recursive=True)
-    with system.open_output_stream(f"{root}/{name}") as stream:
+    with system.open_output_stream(f"{root}/{name}", compression="zstd") as stream:
         stream.write(symcache)
     return f"{store.rstrip('/')}/{name}"
 
 
-def _compress(symcache: bytes | mmap.mmap, path: str) -> None:
+def _compressed(symcache: bytes | mmap.mmap) -> Iterator[bytes]:
     import zstandard
 
     compressor = zstandard.ZstdCompressor(level=6).compressobj(size=len(symcache))
-    with open(path, "wb") as out, memoryview(symcache) as view:
-        out.writelines(compressor.compress(view[start : start + _CHUNK]) for start in range(0, len(view), _CHUNK))
-        out.write(compressor.flush())
+    with memoryview(symcache) as view:
+        for start in range(0, len(view), _CHUNK):
+            yield compressor.compress(view[start : start + _CHUNK])
+    yield compressor.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Clients of ClickHouse: a server (`http://user:password@host:8123/database`) or the embedded engine (`chdb:///path`)."""
 
 import fcntl
+import logging
 import os
 import re
 import threading
@@ -14,10 +15,14 @@ from urllib.parse import urlsplit
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import OperationalError
+from urllib3.exceptions import HTTPError
 
 from icestream.clickhouse import table_definitions
 from icestream.process.loaded_code import drop_start_pages
 from icestream.settings import SettingError
+
+for _name in ("clickhouse_connect.driver", "urllib3.connectionpool"):
+    logging.getLogger(_name).setLevel(logging.ERROR)  # their warnings say what the exception says as well
 
 
 class Clients:
@@ -85,13 +90,27 @@ def connect(dsn: str, **options: Any) -> Client:
         raise SettingError(
             f"clickhouse: expected http(s)://USER:PASSWORD@HOST:PORT/DATABASE or chdb:///FOLDER, got {shown!r}"
         )
+    else:
+        options["interface"] = address.scheme  # of a DSN the client takes everything but this
     try:
         client = clickhouse_connect.get_client(dsn=dsn, **options)
     except TypeError as error:  # it takes what follows a "?" as its own arguments
         raise SettingError(f"clickhouse: {address.query!r}: {error}") from error
+    except OperationalError as error:
+        if isinstance(error.__cause__, HTTPError):
+            server = address.netloc.rpartition("@")[2]
+            raise OperationalError(f"no connection to {server}: {_root_cause(error)}") from error
+        raise
     if is_embedded(dsn):
         _drop_start_of_engine()
     return client
+
+
+def _root_cause(error: BaseException) -> str:
+    """What the operating system or TLS said, which the client's message hides among others'."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _prepare(folder: Path) -> None:

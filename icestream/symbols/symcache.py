@@ -330,7 +330,8 @@ def _copy(entry: SymCacheEntry, blocks: Iterable[bytes], file: BinaryIO) -> None
 
 
 def fetch(uri: str, store: str) -> Iterator[bytes]:
-    """Reads a file of the symbol store: a path, or a URI with one of SCHEMES. Raises SymCacheError.
+    """Reads a file of the symbol store, which is compressed there: at a path, or a URI with one of SCHEMES. Raises
+    SymCacheError.
 
     `store`: the file must be below it ("" for anywhere).
     """
@@ -341,7 +342,7 @@ def fetch(uri: str, store: str) -> Iterator[bytes]:
         raise SymCacheError(f"{uri[:_SHOWN]} has none of the schemes {', '.join(SCHEMES)}")
     try:
         filesystem, path = fs.FileSystem.from_uri(uri) if is_uri else (fs.LocalFileSystem(), uri)
-        with filesystem.open_input_stream(path) as stream:
+        with filesystem.open_input_stream(path, compression="zstd") as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield bytes(block)
     except (OSError, ValueError) as error:

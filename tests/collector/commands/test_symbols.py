@@ -71,7 +71,7 @@ def test_an_upload_to_the_symbol_store_leaves_the_place_in_kafka(
     store = tmp_path / "store"
     program = build(tmp_path / "program")
     assert symbols("upload", "--kafka", in_process_broker.kafka, "--symbol-store", store, program) == 0
-    assert len(list(store.rglob("*.symcache"))) == 1
+    assert len(list(store.rglob("*.symcache.zst"))) == 1
 
 
 def test_a_dry_run_needs_no_kafka_and_says_what_it_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,9 @@
 """Clients of ClickHouse: one a thread or a query, and a fresh one after a failure."""
 
+import ssl
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -8,6 +11,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from icestream.clickhouse.client import Clients, connect
 from icestream.settings import SettingError
+from tests.gateway.scrape.servers import Certificates
 
 
 def test_each_thread_has_its_own_client_and_sees_the_same_data(engine: str) -> None:
@@ -65,9 +69,34 @@ def test_a_client_is_borrowed_by_one_thread_after_the_other_and_not_after_a_fail
         assert one.query("SELECT 1").result_rows == [(1,)]
 
 
-def test_a_server_that_is_not_there_is_an_error_of_the_client() -> None:
-    with pytest.raises(ClickHouseError):
-        connect("http://default@127.0.0.1:1/default", connect_timeout=1)
+def test_a_server_that_is_not_there_is_an_error_in_a_sentence() -> None:
+    with pytest.raises(ClickHouseError) as error:
+        connect("http://default:secret@127.0.0.1:1/default", connect_timeout=1)
+    assert str(error.value) == "no connection to 127.0.0.1:1: Connection refused"
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers what no ClickHouse answers, so that the client says it was heard."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"no version\n")
+
+
+def test_https_is_spoken_on_any_port_and_checks_the_certificate(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.file("server.pem"), certificates.file("server.key"))
+    with HTTPServer(("127.0.0.1", 0), _Server) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        dsn = f"https://u:secret@127.0.0.1:{server.server_port}/db"
+        with pytest.raises(ClickHouseError, match="certificate verify failed"):
+            connect(dsn)
+        with pytest.raises(ClickHouseError, match="version query"):
+            connect(f"{dsn}?ca_cert={certificates.file('ca.pem')}")
+        server.shutdown()
 
 
 @pytest.mark.parametrize("dsn", ["clickhouse:8123/icestream", "foo", "https://", "postgres://u:secret@h/db", ""])

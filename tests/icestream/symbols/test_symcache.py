@@ -64,8 +64,12 @@ class Program:
             setattr(file, name, value)
         return file
 
+    @property
+    def packed(self) -> bytes:
+        return zstandard.ZstdCompressor().compress(self.data)
+
     def chunks(self, count: int) -> list[SymbolFile]:
-        packed = zstandard.ZstdCompressor().compress(self.data)
+        packed = self.packed
         size = -(-len(packed) // count)
         return [self.file(chunk=i, chunks=count, data=packed[i * size : (i + 1) * size]) for i in range(count)]
 
@@ -88,7 +92,7 @@ def lines_of(caches: SymCaches, program: Program) -> list[list[Line]]:
 def test_elf_addresses_get_functions_files_and_lines(program: Program, tmp_path: Path) -> None:
     store = tmp_path / "store" / "aa.symcache"
     store.parent.mkdir()
-    store.write_bytes(program.data)
+    store.write_bytes(program.packed)
     caches = SymCaches(tmp_path / "cache", str(tmp_path / "store"))
     assert caches.add(program.file(uri=str(store)))
     assert caches.version("gnu:aa") == 5
@@ -211,7 +215,7 @@ def test_build_ids_cannot_leave_the_folder(program: Program, tmp_path: Path) -> 
 
 def test_places_outside_of_the_store_are_refused(program: Program, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    secret.write_bytes(program.data)
+    secret.write_bytes(program.packed)
     caches = SymCaches(tmp_path / "cache", str(tmp_path / "store"))
     for uri in (str(secret), f"file://{secret}", f"{tmp_path}/store/../secret"):
         file = program.file(uri=uri)
@@ -238,7 +242,7 @@ def test_uris_that_no_symbol_store_has_are_refused_unopened(tmp_path: Path, uri:
 
 def test_uris_are_read_through_pyarrow(program: Program, tmp_path: Path) -> None:
     store = tmp_path / "aa.symcache"
-    store.write_bytes(program.data)
+    store.write_bytes(program.packed)
     caches = SymCaches(tmp_path / "cache", f"file://{tmp_path}")
     caches.add(program.file(uri=f"file://{store}"))
     assert lines_of(caches, program)[0]
@@ -248,7 +252,7 @@ def test_a_slow_symbol_store_holds_up_nobody_for_long_and_its_file_is_there_late
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(symcache, "RETRY_S", 0.0)
-    with SlowStore(program.data) as store:
+    with SlowStore(program.packed) as store:
         caches = SymCaches(tmp_path, patience_s=0.1)
         for build_id in ("gnu:aa", "gnu:bb"):
             file = program.file(uri=store.uri)
@@ -267,7 +271,7 @@ def test_a_slow_symbol_store_holds_up_nobody_for_long_and_its_file_is_there_late
 def test_a_slow_symbol_store_is_not_waited_for_again_and_again(program: Program, tmp_path: Path) -> None:
     """Each file is there as soon as it has come."""
     patience_s = 0.5
-    with SlowStore(program.data) as store:
+    with SlowStore(program.packed) as store:
         caches = SymCaches(tmp_path, patience_s=patience_s)
         waited_s = 0.0
         for number in range(4):
@@ -285,7 +289,7 @@ def test_a_slow_symbol_store_is_not_waited_for_again_and_again(program: Program,
 
 
 def test_a_file_that_a_near_symbol_store_has_is_there_at_once(program: Program, tmp_path: Path) -> None:
-    (tmp_path / "aa.symcache").write_bytes(program.data)
+    (tmp_path / "aa.symcache").write_bytes(program.packed)
     caches = SymCaches(tmp_path / "cache", str(tmp_path), patience_s=PATIENCE_S)
     assert caches.add(program.file(uri=str(tmp_path / "aa.symcache")))
     assert lines_of(caches, program)[0]
@@ -296,7 +300,7 @@ def test_files_that_come_from_a_slow_symbol_store_are_bounded(
 ) -> None:
     monkeypatch.setattr(symcache, "MAX_COMING", 2)
     threads = threading.active_count()
-    with SlowStore(program.data) as store:
+    with SlowStore(program.packed) as store:
         caches = SymCaches(tmp_path, patience_s=0.01)
         for number in range(20):
             file = program.file(uri=store.uri)
@@ -345,7 +349,7 @@ def test_a_file_that_comes_late_does_not_take_the_place_of_better_names(
     monkeypatch.setattr(symcache, "RETRY_S", 0.0)
     [better] = program.chunks(1)
     better.version = 9
-    with SlowStore(program.data) as store:
+    with SlowStore(program.packed) as store:
         late = SymCaches(tmp_path, patience_s=0.1)
         others = late if another == "thread" else SymCaches(tmp_path)
         assert late.add(program.file(uri=store.uri))
