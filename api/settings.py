@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from icestream.http.allowed_hosts import allowed_hosts
-from icestream.settings import Settings, setting
+from icestream.settings import SettingError, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,14 @@ class ApiSettings(Settings):
         "",
         "allow clients to use these names for this host, besides localhost, its own name and addresses, "
         "separated by commas; a name after a dot: all names below it; *: any name",
+    )
+    api_own_code: str = setting(
+        "",
+        "take functions as own code where this regular expression (RE2) matches their name, module or source file, "
+        "whatever the rules say: site-packages/(shop|cart)/",
+    )
+    api_library_code: str = setting(
+        "", "take functions as code of libraries where this regular expression matches, as in --api-own-code"
     )
     api_max_seconds: int = setting(20, "end a query of ClickHouse after so many seconds")
     api_max_rows: int = setting(2_000_000_000, "refuse a query that would read more rows")
@@ -36,3 +47,12 @@ class ApiSettings(Settings):
 
     def __post_init__(self) -> None:
         allowed_hosts("api_allowed_hosts", self.api_allowed_hosts)
+        for name in ("api_own_code", "api_library_code"):
+            _check_pattern(name, getattr(self, name))
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern, ignore_case=True)
+    except pa.ArrowInvalid as error:
+        raise SettingError(f"{name}: expected a regular expression as RE2 has it: {error}") from None

@@ -10,7 +10,7 @@
   icestream query slow --selector '{service="checkout", operation="GET /pay"}' --slow 99
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
-  icestream query top --order cumulative --frames own
+  icestream query top --order cumulative --frames all
   icestream query sandwich malloc --selector '{service="checkout"}'
   icestream query timeline --sum-by service
   icestream query completeness --start now-1d
@@ -185,8 +185,9 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hide", metavar="REGEX", help=f"take frames out where {pattern}")
     parser.add_argument(
         "--frames",
-        choices=("all", "own", "user"),
-        help="own: without an interpreter's plumbing; user: also without the kernel's frames",
+        choices=("auto", "own", "all"),
+        help="own: time of libraries, interpreters and the kernel goes to the own code that called them; auto: own if"
+        " interpreters run most of it, else all (default: auto, but all in files of --format)",
     )
     parser.add_argument(
         "--by", choices=("function", "line", "file", "module", "address"), help="what a frame is (default: a function)"
@@ -242,6 +243,8 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
         "measure", "slow", "fast",
     )  # fmt: skip
     parameters = {name: getattr(args, name, None) for name in names}
+    if hasattr(args, "frames") and getattr(args, "format", None) in (None, "tree"):
+        parameters["frames"] = args.frames or "auto"
     parameters |= {name: "true" for name in ("absolute", "invert") if getattr(args, name, False)}
     return parameters
 

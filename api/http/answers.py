@@ -61,19 +61,22 @@ def graph_response(
 ) -> Response:
     """The stacks that `view` keeps, below values of `labels`, in a format that `check_format` has passed. Raises
     ApiError."""
-    changed = view.changes_frames or shape.invert or labels is not None
     keep = view.keeps(state, values.stack_ids)
     if keep is not None:
         values = values.where(keep)
         labels = labels and labels.where(keep)
+    sides = values.values[np.newaxis]
+    view = view.decided(state, values.stack_ids, sides)
+    changed = view.changes_frames or shape.invert or labels is not None
     if output_format is Format.PGO or (output_format is Format.PPROF and not changed):
         return _address_response(state, values, head, output_format)
     stacks = view.stacks(state, values.stack_ids)
     arrangement = Arrangement(shape.invert, labels)
     if output_format is Format.TREE:
         sums = {"total": values.total, "samples": values.samples, "stacks": len(distinct_ids(values.stack_ids))}
-        drawn = draw(stacks, values.values[np.newaxis], arrangement, shape.root)
-        return json_response(head.json | sums | tree_answer(drawn, shape, (1.0,)))
+        drawn = draw(stacks, sides, arrangement, shape.root)
+        about = head.json | sums | {"frames": view.frames.value}
+        return json_response(about | tree_answer(drawn, shape, (1.0,)))
     return _export_response(arrangement.shown(stacks), values, head, output_format)
 
 

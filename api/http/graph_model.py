@@ -58,6 +58,7 @@ class TreeMembers(TreeAnswer):
     total: int
     samples: int
     stacks: int
+    frames: str = Field(examples=["all"])
 
 
 class MergeAnswer(TreeMembers, SelectionAnswer):
@@ -74,6 +75,7 @@ class SandwichAnswer(SelectionAnswer):
     total: int
     samples: int
     stacks: int
+    frames: str = Field(examples=["all"])
     callers: TreeAnswer
     callees: TreeAnswer
 

@@ -21,7 +21,7 @@ export const DEFAULTS = Object.freeze({
   focus: "", // regular expressions on functions, modules and files
   ignore: "",
   hide: "",
-  frames: "own", // own | user | all
+  frames: "all", // own | all
   by: "function", // function | line | file | module | address
   invert: "", // "true": from the innermost frames
   group_by: "", // a label whose values are the first frames

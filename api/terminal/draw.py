@@ -179,7 +179,8 @@ def _cut(tree: dict[str, Any]) -> list[str]:
 
 def _scope(answer: dict[str, Any]) -> str:
     scope = printable(answer.get("selector") or f"trace {answer.get('trace_id', '')}")
-    return f"{scope}, averaged over time" if answer.get("aggregation") == "average" else scope
+    own = ", own code" if answer.get("frames") == "own" else ""
+    return f"{scope}, averaged over time{own}" if answer.get("aggregation") == "average" else f"{scope}{own}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> list[str]:

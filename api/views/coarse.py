@@ -21,7 +21,7 @@ def coarse(stacks: FunctionStacks, by: Granularity) -> FunctionStacks:
     parts: dict[tuple[str, str, str], Function] = {_key(function): function for function in NOT_CODE}
     keys = []
     for row in rows.tolist():
-        part = _PARTS[by](used.functions[row])
+        part = coarse_function(used.functions[row], by)
         keys.append(_key(part))
         parts.setdefault(keys[-1], part)
     row_of_key = {key: row for row, key in enumerate(parts)}
@@ -32,6 +32,11 @@ def coarse(stacks: FunctionStacks, by: Granularity) -> FunctionStacks:
     leaves, rebuilt = rebuild(used, dropped, number)
     functions = list(parts.values())
     return FunctionStacks(leaves, rebuilt, functions, functions, stacks.mappings)
+
+
+def coarse_function(function: Function, by: Granularity) -> Function:
+    """The file or module that a function is in; the function itself where `by` is finer."""
+    return _PARTS[by](function) if by in _PARTS else function
 
 
 def _key(function: Function) -> tuple[str, str, str]:

@@ -31,8 +31,11 @@ def without(stacks: FunctionStacks, dropped: npt.NDArray[np.bool_]) -> FunctionS
     return replace(stacks, leaves=leaves, tree=tree)
 
 
-def rebuild(stacks: FunctionStacks, dropped: npt.NDArray[np.bool_], function: Rows) -> tuple[Rows, Tree]:
-    """Leaves and tree without `dropped` rows, and with a function for each row. `stacks` are as of `used_part`."""
+def rebuild(
+    stacks: FunctionStacks, dropped: npt.NDArray[np.bool_], function: Rows, instead: Rows | None = None
+) -> tuple[Rows, Tree]:
+    """Leaves and tree without `dropped` rows, and with a function for each row. `instead`: the function of the one
+    frame of a stack (n,) of which no frame is left, by default [hidden]. `stacks` are as of `used_part`."""
     tree = stacks.tree
     nodes = GrowingTree()
     new_row = np.zeros(len(tree.parent), np.int32)
@@ -42,6 +45,8 @@ def rebuild(stacks: FunctionStacks, dropped: npt.NDArray[np.bool_], function: Ro
         rows[kept] = nodes.children(rows[kept], function[level][kept])
         new_row[level] = rows
     leaves = new_row[stacks.leaves]
-    if not leaves.all():
-        leaves[leaves == 0] = nodes.child(0, HIDDEN)
+    empty = leaves == 0
+    if empty.any():
+        frames = np.full(int(empty.sum()), HIDDEN, np.int32) if instead is None else instead[empty]
+        leaves[empty] = nodes.children(np.zeros(len(frames), np.int32), frames)
     return leaves, nodes.tree

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from api.tree.functions import Function
 from api.tree.stack_cache import FunctionStacks
 from api.views.hide import without
 from api.views.invert import invert
@@ -20,13 +21,26 @@ class Sandwich:
     callees: FunctionStacks  # from the function to the innermost frame
 
 
-def is_function(stacks: FunctionStacks, name: str, module: str | None, file: str | None) -> npt.NDArray[np.bool_]:
-    """Whether a row of the tree (n,) is a function of this name; and of this module and source file, if not None."""
-    rows, index = np.unique(stacks.tree.function, return_inverse=True)
-    used = [stacks.functions[row] for row in rows.tolist()]
-    matches = [f.name == name and module in (None, f.module) and file in (None, f.file) for f in used]
-    matches[0] = False  # the root's, whose row comes first
-    return np.array(matches)[index]
+@dataclass(frozen=True)
+class NamedFunction:
+    """Functions of this name; and of this module and source file, if not None."""
+
+    name: str
+    module: str | None
+    file: str | None
+
+    def is_one(self, function: Function) -> bool:
+        """Whether a function is meant."""
+        return (
+            function.name == self.name and self.module in (None, function.module) and self.file in (None, function.file)
+        )
+
+    def rows(self, stacks: FunctionStacks) -> npt.NDArray[np.bool_]:
+        """Whether a row of the tree (n,) is one."""
+        rows, index = np.unique(stacks.tree.function, return_inverse=True)
+        matches = [self.is_one(stacks.functions[row]) for row in rows.tolist()]
+        matches[0] = False  # the root's, whose row comes first
+        return np.array(matches)[index]
 
 
 def sandwich(stacks: FunctionStacks, is_function: npt.NDArray[np.bool_]) -> Sandwich:

@@ -10,7 +10,9 @@ from collections import Counter
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from api.settings import ApiSettings
 from icestream.pprof.profile_pb2 import Profile
+from icestream.settings import SettingError
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Frame, Sample, fill, random_samples
 from tests.api.render.test_formats import read_pprof
@@ -170,39 +172,91 @@ def native(name: str, file: str = "/usr/bin/python3.11", kind: int = 1) -> Frame
     return Frame((name,), abs(hash(name)) % 2**40, file, kind=kind)
 
 
+FLASK = "/srv/.venv/lib/python3.11/site-packages/flask/app.py"
+
+
+def library(name: str) -> Frame:
+    return Frame((name,), 0, "[python]", build_id=name, kind=4, source=FLASK)
+
+
 STACK = (
     native("main"),
     native("_PyEval_Vector"),
     python("<module>"),
+    library("dispatch"),
     native("method_vectorcall"),
-    native("_PyObject_Call.localalias"),
     python("handle"),
     native("list_sort"),
-    native("slot_tp_richcompare"),
-    native("_PyObject_Call", "/opt/lib/other.so"),
-    python("__lt__"),
-    native("_PyObject_MakeTpCall"),
+    python("price_rules"),
+    native("PyFloat_FromDouble"),
 )
 KERNEL = native("sys_read", "[kernel]", kind=2)
+GRPC = (native("start_thread", "/lib/libc.so.6"), native("poll", "/usr/lib/libgrpc.so.10"), KERNEL)
 
 
-def test_plumbing_of_an_interpreter_is_folded_below_its_language(api: Api, client: Client) -> None:
-    fill(client, [Sample(STACK, 5), Sample(STACK[:9], 3), Sample((*STACK, KERNEL), 2), Sample((KERNEL,), 1)])
-    text = api.get("/api/v1/merge", format="collapsed", frames="own").text
-    start = "main;_PyEval_Vector;<module>;handle;list_sort;_PyObject_Call"
-    assert set(text.splitlines()) == {
-        f"{start} 3",
-        f"{start};__lt__ 5",
-        f"{start};__lt__;sys_read 2",
-        "sys_read 1",
+def test_time_of_libraries_goes_to_ones_own_code_that_called_them(api: Api, client: Client) -> None:
+    stacks = {STACK: 5, STACK[:8]: 3, (*STACK, KERNEL): 2, STACK[:5]: 1, STACK[:2]: 4, GRPC: 6, (KERNEL,): 7}
+    stacks[(*GRPC[:2], library("wait"))] = 8
+    fill(client, [Sample(stack, value) for stack, value in stacks.items()])
+    mine = {
+        "<module>;handle;price_rules": 10,
+        "<module>": 1,
+        "[not my code: python3.11]": 4,
+        "[not my code: libgrpc.so.10]": 6,
+        "[not my code: kernel]": 7,
+        "[not my code: flask]": 8,
     }
-    user = api.get("/api/v1/merge", format="collapsed", frames="user").text
-    assert set(user.splitlines()) == {f"{start} 3", f"{start};__lt__ 7", "[hidden] 1"}
-    lines = api.get("/api/v1/merge", format="collapsed", frames="user", by="line").text
-    assert f"{start};__lt__ 7".replace(";", ":10;").replace(" 7", ":10 7") in lines.splitlines()
-    flat = {row["name"]: row["flat"] for row in api.json("/api/v1/top", frames="own")["top"]}
-    assert flat["__lt__"] == 5
-    assert api.json("/api/v1/merge", frames="own")["total"] == 11
+
+    def collapsed(**view: str) -> dict[str, int]:
+        lines = api.get("/api/v1/merge", format="collapsed", **view).text.splitlines()
+        return {stack: int(value) for stack, _, value in (line.rpartition(" ") for line in lines)}
+
+    assert collapsed(frames="own") == mine
+    inverted = {";".join(reversed(stack.split(";"))): value for stack, value in mine.items()}
+    assert collapsed(frames="own", invert="true") == inverted
+    assert collapsed(frames="own", by="line")["<module>:10;handle:10;price_rules:10"] == 10
+    assert collapsed(frames="own", by="file") == {
+        "/srv/app.py": 11, "/usr/bin/python3.11": 4, "/usr/lib/libgrpc.so.10": 6, "[kernel]": 7,
+        "[not my code: flask]": 8,
+    }  # fmt: skip
+    assert collapsed(frames="own", focus="PyFloat") == {"<module>;handle;price_rules": 7}
+    assert collapsed(frames="own", hide="price_rules|handle|<module>")["[not my code: flask]"] == 19
+    top = api.json("/api/v1/top", frames="own")
+    assert {row["name"]: row["flat"] for row in top["top"]}["price_rules"] == 10
+    assert api.json("/api/v1/merge", frames="own")["total"] == top["total"] == 36
+
+
+def test_own_code_calls_a_library_in_a_sandwich_of_it(api: Api, client: Client) -> None:
+    fill(client, [Sample(STACK, 5), Sample((*STACK, KERNEL), 2), Sample(STACK[:8], 1)])
+    answer = api.json("/api/v1/sandwich", function="PyFloat_FromDouble", frames="own")
+    assert (answer["total"], answer["frames"]) == (7, "own")
+    names = [[name for name, _, _ in path] for path in paths(answer["callers"])]
+    assert max(names, key=len) == ["PyFloat_FromDouble", "price_rules", "handle", "<module>"]
+    assert max(paths(answer["callees"]), key=len)[-1][0] == "PyFloat_FromDouble"
+    by_module = api.json("/api/v1/sandwich", function="/usr/bin/python3.11", frames="own", by="module")
+    assert by_module["total"] == 8
+
+
+def test_a_setting_says_what_is_own_code(api: Api, client: Client, settings: ApiSettings) -> None:
+    fill(client, [Sample(STACK, 5)])
+    object.__setattr__(settings, "api_own_code", "site-packages/flask/")
+    object.__setattr__(settings, "api_library_code", "^handle$")
+    text = api.get("/api/v1/merge", format="collapsed", frames="own").text
+    assert text.strip() == "<module>;dispatch;price_rules 5"
+    with pytest.raises(SettingError, match="api_own_code"):
+        ApiSettings(api_own_code="(")
+
+
+def test_own_code_is_shown_by_itself_if_interpreters_run_most_of_it(api: Api, client: Client) -> None:
+    fill(client, [Sample(STACK, 5), Sample(GRPC, 4, labels={"service": "native"})])
+    for selector, chosen in (("{}", "own"), ('{service="native"}', "all"), ('{service="none"}', "all")):
+        for route in ("merge", "top", "diff"):
+            given = {"baseline_start": START_S} if route == "diff" else {}
+            answer = api.json(f"/api/v1/{route}", frames="auto", selector=selector, **given)
+            assert answer["frames"] == chosen, (route, selector)
+            named = api.json(f"/api/v1/{route}", frames=chosen, selector=selector, **given)
+            assert answer == named
+    assert api.get("/api/v1/merge", frames="auto", format="pgo").status_code == 404  # no functions of Go
 
 
 @pytest.mark.parametrize("parameter", ["hide", "focus", "ignore"])
@@ -270,7 +324,7 @@ def test_a_frame_that_stands_for_others_or_is_an_ebpf_program_is_no_code_of_an_i
 
 
 def test_an_empty_profile_has_every_view(api: Api) -> None:
-    for view in [*VIEWS, {"frames": "own"}, {"frames": "user"}]:
+    for view in [*VIEWS, {"frames": "own"}, {"frames": "auto"}]:
         assert api.json("/api/v1/merge", **view)["nodes"]["parent"] == [-1]
         assert not read_pprof(api.get("/api/v1/merge", format="pprof", **view).content).sample
 

@@ -356,7 +356,7 @@ def test_a_comparison_lists_functions_that_are_new_or_gone(page: Page, site: Sit
     ranges = {"baseline_start": site.start, "baseline_end": site.end}
     page.open(view="compare", **sides, **ranges)
     before = len(page.texts("tbody th"))
-    functions = site.ask("diff", **sides, **ranges, frames="own")["functions"]
+    functions = site.ask("diff", **sides, **ranges, frames="all")["functions"]
     both = zip(functions["cumulative"], functions["baseline_cumulative"], strict=True)
     gone = sum(1 for now, then in both if then and not now)
     button = page.find('[data-key="only gone"]')

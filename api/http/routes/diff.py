@@ -86,6 +86,7 @@ def diff_response(
     """The stacks of a profile and its baseline that `view` keeps. Raises ApiError."""
     sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
+    view = view.decided(state, stack_ids, values)
     stacks = join_moved(view.stacks(state, stack_ids), values)
     if output_format is DiffFormat.COLLAPSED:
         shown = Arrangement(shape.invert).shown(stacks)
@@ -99,7 +100,7 @@ def diff_response(
             f"{prefix}rollups": side.rollups,
         }
     scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
-    head |= {"relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
+    head |= {"frames": view.frames.value, "relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
     return json_response(
         head | tree_answer(draw(stacks, values, Arrangement(shape.invert), shape.root), shape, (scale, baseline_scale))
     )

@@ -15,7 +15,7 @@ from api.http.view_parameters import View, view
 from api.queries.selection.selection import Selection
 from api.queries.stacks.stack_values import read_selected_stacks
 from api.views.drawn import Arrangement, draw, draw_callers
-from api.views.sandwich import is_function, sandwich
+from api.views.sandwich import NamedFunction, sandwich
 from api.views.used_part import used_part
 
 router = APIRouter(tags=["profiles"])
@@ -47,14 +47,21 @@ def one_function(
     shape.check(state.settings)
     values = read_selected_stacks(state.database, selection, state.settings.api_max_stacks)
     values = values.where(view.keeps(state, values.stack_ids))
-    stacks = used_part(view.stacks(state, values.stack_ids))
-    sides = sandwich(stacks, is_function(stacks, function, module, file))
+    view = view.decided(state, values.stack_ids, values.values[np.newaxis])
+    asked_for = NamedFunction(function, module, file)
+    stacks = used_part(view.stacks(state, values.stack_ids, asked_for.is_one))
+    sides = sandwich(stacks, asked_for.rows(stacks))
     chosen = values.where(sides.has_function)
     value = chosen.values[np.newaxis]
     return json_response(
         selection.as_json()
         | {"rollups": values.rollups, "function": function, "module": module, "file": file, "of_total": values.total}
-        | {"total": chosen.total, "samples": chosen.samples, "stacks": len(chosen.stack_ids)}
+        | {
+            "frames": view.frames.value,
+            "total": chosen.total,
+            "samples": chosen.samples,
+            "stacks": len(chosen.stack_ids),
+        }
         | {
             "callers": tree_answer(draw_callers(sides.callers, value), shape, (1.0,)),
             "callees": tree_answer(draw(sides.callees, value, Arrangement()), shape, (1.0,)),

@@ -104,6 +104,7 @@ def slow_requests(
         )  # fmt: skip
     sides = [group.stacks.where(view.keeps(state, group.stacks.stack_ids)) for group in found]
     stack_ids, values = side_by_side(*sides)
+    view = view.decided(state, stack_ids, values)
     stacks = join_moved(view.stacks(state, stack_ids), values)
     drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
     most = max(group.requests for group in found)
@@ -111,7 +112,7 @@ def slow_requests(
     head: dict[str, Any] = selection.as_json() | {
         "measure": measure.value, "slow": _requests(found[0]), "fast": _requests(found[1]),
         "differences": _differences(drawn.table, stacks.functions, found),
-        "scale": scales[0], "baseline_scale": scales[1],
+        "frames": view.frames.value, "scale": scales[0], "baseline_scale": scales[1],
     } | thinned_json(until)  # fmt: skip
     for side, prefix in zip(sides, ("", "baseline_"), strict=True):
         head |= {

@@ -40,6 +40,7 @@ class RestOfTop(Answer):
 class Top(SelectionAnswer):
     total: int
     samples: int
+    frames: str
     top: list[TopRow]
     rest: RestOfTop
 
@@ -53,6 +54,7 @@ _EXAMPLE = {
     **SELECTION_EXAMPLE,
     "total": 1000000000,
     "samples": 100,
+    "frames": "all",
     "top": [
         {
             "name": "parse",
@@ -84,6 +86,7 @@ def top(
     """flat: spent in the function itself; cumulative: with what it called (recursion counts once)."""
     values = read_selected_stacks(state.database, selection, state.settings.api_max_stacks)
     values = values.where(view.keeps(state, values.stack_ids))
+    view = view.decided(state, values.stack_ids, values.values[np.newaxis])
     stacks = view.stacks(state, values.stack_ids)
     table = top_table_of(stacks.tree, stacks.leaves, values.values[np.newaxis]).without(TOTAL)
     flat, cumulative = table.flat[0], table.cumulative[0]
@@ -91,7 +94,7 @@ def top(
     listed, rest = rows[:limit], rows[limit:]
     return json_response(
         selection.as_json()
-        | {"rollups": values.rollups, "total": values.total, "samples": values.samples}
+        | {"rollups": values.rollups, "total": values.total, "samples": values.samples, "frames": view.frames.value}
         | {
             "top": [
                 _names(stacks.functions[int(table.groups[row])])

@@ -10,7 +10,7 @@ const KEYS = [
     ["r", "ask the API again"],
     ["i", "turn stacks round"],
     ["c", "draw chains of frames as one step, or each frame"],
-    ["f", "show all frames, or fold the interpreter's own"],
+    ["f", "show my code only, or all frames"],
     ["Backspace", "zoom out to the parent"],
   ]],
   ["Graph", [
