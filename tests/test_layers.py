@@ -19,12 +19,14 @@ ALLOWED: dict[str, set[str]] = {
 
 
 FOLDERS: dict[str, set[str]] = {
+    "api.statistics": set(),
     "api.queries": set(),
     "api.tree": {"queries"},
+    "api.comparison": {"statistics", "tree", "queries"},
     "api.views": {"queries", "tree"},
     "api.render": {"queries", "tree"},
-    "api.http": {"queries", "tree", "views", "render"},
-    "api.terminal": set(),  # asks over HTTP
+    "api.http": {"statistics", "comparison", "queries", "tree", "views", "render"},
+    "api.terminal": {"statistics"},  # asks over HTTP
     "api.commands": {"http", "terminal"},
     "collector.elf": set(),
     "gateway.readers": set(),

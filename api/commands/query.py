@@ -3,7 +3,9 @@
   icestream query merge --selector '{service="checkout"}' --start now-1h
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}' --fail-over 5%
+  icestream query diff --baseline-start now-2h --baseline-end now-1h --start now-1h --compare request --fail-over 5%
   icestream query operations --selector '{service="checkout"}' --order p95_duration
+  icestream query operations --start now-1h --baseline-start now-25h --baseline-end now-24h
   icestream query top --selector '{service="checkout", span_name="render"}'
   icestream query merge --traces slow.txt
   icestream query diff --traces slow.txt --baseline-traces fast.txt
@@ -36,10 +38,12 @@ from api.terminal.draw import (
     draw_top,
     draw_tree,
 )
+from api.terminal.draw_comparison import draw_comparison
 from api.terminal.draw_gate import draw_gate
 from api.terminal.draw_operations import draw_operations, draw_slow
 from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
+from api.terminal.request_gate import check_operations, draw_request_gate
 from api.terminal.trace_files import add_trace_files, trace_lists
 from icestream.cli import CommandError
 from icestream.process.printable import printable
@@ -51,6 +55,10 @@ ORDERS = (
 """What operations can be sorted by."""
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope", "firefox", "pgo", "arrow", "jsonl")
 _BINARY = ("pprof", "pgo", "arrow")
+_BASELINE = ("selector", "start", "end")
+_NOT_OF_REQUESTS = ("focus", "ignore", "hide", "frames", "by", "absolute", "invert", "traces", "baseline_traces")
+"""Options of a diff that a comparison of requests does not have."""
+_ALL_OPERATIONS = 10_000
 _DRAW_TREES = {"merge": draw_tree, "diff": draw_diff, "sandwich": draw_sandwich}
 _DRAW = {
     "top": draw_top,
@@ -72,8 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     merge.add_argument("--group-by", metavar="LABEL", help="label whose values become the first frames")
     _add_format(merge, "tree")
     diff = _question(add_parser, "diff", "compare a profile with a baseline")
-    for name in ("baseline-selector", "baseline-start", "baseline-end"):
-        diff.add_argument(f"--{name}", help=f"as --{name.removeprefix('baseline-')}, for the baseline")
+    _add_baseline(diff, "for the baseline")
     diff.add_argument(
         "--absolute", action="store_true", help="compare values as they are, without scaling the smaller side up"
     )
@@ -101,6 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operations = _question(add_parser, "operations", "list what services do: requests, CPU and durations")
     operations.add_argument("--order", choices=ORDERS, help="column to sort by, largest first (default: thread_cpu)")
     operations.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
+    _add_baseline(operations, "for a baseline, with which the cost of a request is compared")
     slow = _question(add_parser, "slow", "say what the slow requests of an operation do that the fast ones do not")
     slow.add_argument("--measure", choices=("duration", "cpu"), help="what makes a request slow (default: duration)")
     slow.add_argument("--slow", type=float, help="percentile that slow requests reach (default: 95)")
@@ -121,6 +129,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     client = Client(args.url)
+    if _compares_requests(args):
+        return _compare_requests(client, args)
     output_format = getattr(args, "format", None)
     if getattr(args, "output", None) and output_format in (None, "tree"):
         raise CommandError("--output: give --format as well, or redirect standard output")
@@ -171,6 +181,11 @@ def _add_format(parser: argparse.ArgumentParser, default: str | None) -> None:
     _add_depth(parser)
 
 
+def _add_baseline(parser: argparse.ArgumentParser, what_for: str) -> None:
+    for name in _BASELINE:
+        parser.add_argument(f"--baseline-{name}", help=f"as --{name}, {what_for}")
+
+
 def _add_depth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-nodes", type=int, default=2000, help="largest number of nodes to ask for (default: 2000)"
@@ -203,14 +218,14 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
         "--fail-over",
         metavar="PERCENT",
         type=_percent,
-        help=f"end with exit code {EXIT_CODE} if a function grew by more than that, and the samples support it (5%%)",
+        help=f"end with exit code {EXIT_CODE} if a function (or a request) grew by more than that for certain (5%%)",
     )
     parser.add_argument(
         "--compare",
-        choices=("share", "time"),
+        choices=("share", "time", "request"),
         default="share",
-        help="with --fail-over: by the share of each side's total (the default), or by CPU per time, as for one"
-        " benchmark run of each version; then the whole is checked, too",
+        help="with --fail-over: by the share of each side's total (the default), by CPU per time, as for one benchmark"
+        " run of each version (then the whole is checked, too), or by the CPU of one request of each operation",
     )
 
 
@@ -224,6 +239,28 @@ def _percent(text: str) -> float:
 def _check(diff: dict[str, Any], args: argparse.Namespace) -> int:
     gate = check_diff(diff, args.fail_over, args.compare)
     print(json.dumps(gate.as_json(), indent=2, ensure_ascii=False) if args.json else draw_gate(gate, diff))
+    return EXIT_CODE if gate.failed else 0
+
+
+def _compares_requests(args: argparse.Namespace) -> bool:
+    has_baseline = any(getattr(args, f"baseline_{name}", None) for name in _BASELINE)
+    return (args.question == "operations" and has_baseline) or getattr(args, "compare", "") == "request"
+
+
+def _compare_requests(client: Client, args: argparse.Namespace) -> int:
+    """Raises CommandError."""
+    for name in _NOT_OF_REQUESTS if args.question == "diff" else ("order",):
+        if getattr(args, name):
+            raise CommandError(f"--{name.replace('_', '-')} is not for comparing what a request costs: leave it out")
+    limit = args.limit if args.question == "operations" else _ALL_OPERATIONS
+    parameters = {name: getattr(args, name) for name in ("profile_type", *_BASELINE)}
+    parameters |= {f"baseline_{name}": getattr(args, f"baseline_{name}") for name in _BASELINE} | {"limit": limit}
+    answer = client.json("/api/v1/operations/compare", parameters)
+    if args.question == "operations" or args.fail_over is None:
+        print(json.dumps(answer, indent=2, ensure_ascii=False) if args.json else draw_comparison(answer))
+        return 0
+    gate = check_operations(answer, args.fail_over)
+    print(json.dumps(gate.as_json(), indent=2, ensure_ascii=False) if args.json else draw_request_gate(gate))
     return EXIT_CODE if gate.failed else 0
 
 

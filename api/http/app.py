@@ -19,6 +19,7 @@ from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.secure_answers import SecureAnswers
 from api.http.querier import render, service
 from api.http.routes import (
+    compare_operations,
     completeness,
     diff,
     export_otlp,
@@ -50,6 +51,7 @@ from icestream.http.refuse_foreign_pages import RefuseForeignPages
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (
     operations,
+    compare_operations,
     slow_requests,
     merge,
     diff,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api.terminal.confidence_intervals import Estimate
+from api.statistics.estimates import Estimate
 from api.terminal.draw import functions_in, table
 from api.terminal.gate import CONFIDENCE, Change, Gate
 from api.terminal.places import Function, places

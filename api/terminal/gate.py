@@ -7,7 +7,8 @@ time (`time`).
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from api.terminal.confidence_intervals import Estimate, deviations, difference, mean_count, ratio, share
+from api.statistics.counts import mean_count, ratio, share
+from api.statistics.estimates import Estimate, deviations, difference
 from icestream.cli import CommandError
 from icestream.times import parse_unix_nano
 

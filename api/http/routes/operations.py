@@ -1,6 +1,5 @@
 """What services do: their operations, with requests, CPU and durations."""
 
-import time
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -153,15 +152,13 @@ def operations(
         kept, skipped = without_other_labels(selection.matchers)
         selection = replace(selection, matchers=kept)
     found = read_operations(state.database, selection)
-    until = min(found.time_range.end_unix_nano, time.time_ns())  # the last minute may not be over
-    seconds = max((until - found.time_range.start_unix_nano) / 1e9, 1)
     totals: dict[str, int] = {}
     for row in found.all:
         totals[row["service"]] = totals.get(row["service"], 0) + row["sampled_cpu_ns"]
     for row in found.all:
         total = totals[row["service"]]
         row["share"] = round(row["sampled_cpu_ns"] / total, 6) if total else 0.0
-        row["requests_per_second"] = round(row["requests"] / seconds, 6)
+        row["requests_per_second"] = round(row["requests"] / found.seconds, 6)
         row["error_rate"] = round(row["errors"] / row["requests"], 6) if row["requests"] else None
     rows = sorted(found.matching, key=lambda row: _key(row, order))
     following = offset + limit if offset + limit < len(rows) else None

@@ -1,6 +1,7 @@
 """The operations of services: how many requests they had, and what these used."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,12 @@ class Operations:
     """That of these numbers, in whole minutes."""
 
     @property
+    def seconds(self) -> float:
+        """How long the time range is; the last minute may not be over."""
+        until = min(self.time_range.end_unix_nano, time.time_ns())
+        return max((until - self.time_range.start_unix_nano) / 1e9, 1)
+
+    @property
     def matching(self) -> list[dict[str, Any]]:
         return [row for row in self.all if row["operation"] and row["matches"]]
 
@@ -124,11 +131,17 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     return Operations(of_traced, now.plan.as_json(), now.time_range)
 
 
+def whole_range(time_range: TimeRange) -> TimeRange:
+    """The time range in whole minutes, which rollups have, and from a whole hour on if it is long."""
+    minutes = in_minutes(time_range)
+    if minutes.end_unix_nano - minutes.start_unix_nano <= _IN_HOURS_NS:
+        return minutes
+    return TimeRange(minutes.start_unix_nano // HOUR_NS * HOUR_NS, minutes.end_unix_nano)
+
+
 def _periods(database: Database, time_range: TimeRange) -> tuple[_ReadPeriod, _ReadPeriod]:
-    """The time range in whole minutes, which rollups have, and the period of the same length just before."""
-    now = in_minutes(time_range)
-    if now.end_unix_nano - now.start_unix_nano > _IN_HOURS_NS:
-        now = TimeRange(now.start_unix_nano // HOUR_NS * HOUR_NS, now.end_unix_nano)
+    """The time range in whole minutes, and the period of the same length just before."""
+    now = whole_range(time_range)
     before = TimeRange(max(0, 2 * now.start_unix_nano - now.end_unix_nano), now.start_unix_nano)
     levels = (*ANSWERING_LEVELS, *FINER_LEVELS)
     buckets = read_buckets(database, TimeRange(before.start_unix_nano, now.end_unix_nano), levels)

@@ -21,6 +21,7 @@ from icestream.times import format_unix_nano
 from tests.api.conftest import RANGE
 from tests.api.fill import START_S, Frame, Sample, fill, frame
 from tests.api.queries.operations_data import Request, insert_requests
+from tests.api.queries.two_versions import COSTS, SLOWER, Version, insert_versions
 from tests.data.tables import insert_rows, to_datetime
 from tests.go import needs_go
 from tests.shared_routes import with_built_routes
@@ -232,6 +233,33 @@ def test_a_gate_tells_by_its_exit_code(url: str, client: Client, capsys: pytest.
     with pytest.raises(SystemExit):
         main([*command, "much"])
     assert "expected a percentage" in capsys.readouterr().err
+
+
+def test_a_gate_by_requests_fails_for_an_operation_that_costs_more(
+    url: str, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    insert_versions(client, Version(COSTS, 0), Version(SLOWER, 240))
+    now, later = (str(START_S + at_s) for at_s in (240, 420))
+    baseline = ["--baseline-start", str(START_S), "--baseline-end", str(START_S + 180)]
+    question = ["--url", url, "--start", now, "--end", later, *baseline]
+    gate = ["query", "diff", *question, "--compare", "request", "--fail-over"]
+    assert main([*gate, "5%"]) == 3
+    out = capsys.readouterr().out
+    assert "FAILED: 1 operations use more CPU a request, by more than 5 %" in out
+    assert "nearly all in price_rules." in out
+    assert main([*gate, "25%"]) == 0
+    assert capsys.readouterr().out.startswith("passed")
+    assert main([*gate, "5%", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["over"] == ["GET /checkout"]
+    assert main([*gate, "5%", "--focus", "hash"]) == 1
+    assert "--focus is not for comparing what a request costs" in capsys.readouterr().err
+    assert main([*gate, "5%", "--selector", '{service="none"}']) == 1
+    assert "no operation could be compared: There were no requests" in capsys.readouterr().err
+    drawn = ask(capsys, "operations", *question).splitlines()
+    row = next(line.split() for line in drawn if line.startswith("changed"))
+    assert row[:5] == ["changed", "2000", "2000", "11.1", "11.1"]
+    sure = [line.split()[-2:] for line in drawn if " *  " in line]
+    assert sure == [["price_rules", "[python]"]]
 
 
 @needs_go

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.terminal.confidence_intervals import deviations, difference, mean_count, ratio, share
+from api.statistics.counts import mean_count, ratio, share
+from api.statistics.estimates import deviations, difference
 from api.terminal.draw_gate import draw_gate
 from api.terminal.gate import Compare, Gate, check_diff
 from icestream.cli import CommandError
