@@ -159,6 +159,17 @@ class MessageSettings(KafkaSettings):
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamesSettings(Settings):
+    """Where to find names of stacks that Kafka no longer has."""
+
+    names_url: str = setting(
+        "",
+        "ask the API at this http://HOST:PORT for names of stacks that Kafka no longer has; empty: that of an "
+        "`icestream up` on this machine with the same Kafka, if one runs",
+    )
+
+
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return PREFIX + name.upper()

@@ -24,6 +24,12 @@ FREE = Gauge("icestream_sinks_disk_free_bytes", "free space of the disk that a s
 KEPT_FREE = Gauge(
     "icestream_sinks_disk_kept_free_bytes", "free space below which a sink writes nothing to its disk", ["sink"]
 )
+STACKS_NAMED = Counter(
+    "icestream_sinks_lake_named_stacks_total", "stacks whose names Kafka had deleted, filled in with the API's"
+)
+STACKS_UNNAMED = Gauge(
+    "icestream_sinks_lake_unnamed_stacks", "stacks of samples written lately whose names neither Kafka nor the API has"
+)
 GAPS = Counter("icestream_sinks_gaps_total", "messages that Kafka deleted before they were read", ["sink", "topic"])
 LOGS_CHANGED = Counter(
     "icestream_sinks_logs_changed_total",

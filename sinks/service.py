@@ -14,6 +14,7 @@ from icestream.clickhouse.client import Clients, is_embedded
 from icestream.kafka import dead_letters
 from icestream.kafka.clients import MAY_REPEAT, producer
 from icestream.messages.plausible import TimeLimits
+from icestream.names_api import NamesApi
 from icestream.settings import SettingError
 from icestream.symbols.symcache import SymCaches
 from sinks.archive.archive import ArchiveSink
@@ -118,7 +119,8 @@ def _runner(
         sink = ResolveSink(clients, symcaches, producer(settings, **MAY_REPEAT))
     elif kind == "lake":
         destination = _destination(settings.lake, kind)
-        sink = LakeSink(destination, limits=limits, keep_days=settings.lake_days, now=clock.now)
+        names = NamesApi(settings.names_url, settings.kafka)
+        sink = LakeSink(destination, limits=limits, keep_days=settings.lake_days, now=clock.now, names=names)
         flush_s = settings.lake_flush_s
     else:
         sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits, clock.now)

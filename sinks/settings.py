@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import MessageSettings, Settings, setting
+from icestream.settings import MessageSettings, NamesSettings, setting
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class StorageSettings(MessageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeSettings(Settings):
+class LakeSettings(NamesSettings):
     """What `icestream lake` takes."""
 
     lake: str = setting("", "read the lake (Delta tables) in this folder or URI (s3://, gs://, az://)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSettings(StorageSettings):
+class SinkSettings(StorageSettings, NamesSettings):
     """What `icestream sink` and `icestream migrate` take."""
 
     lake_days: int = setting(0, "keep rows in the lake for so many days; 0: for ever; their files go a week later")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import KafkaSettings, MessageSettings, setting
+from icestream.settings import KafkaSettings, MessageSettings, NamesSettings, setting
 from icestream.topics import CLICKHOUSE_GROUP
 
 
@@ -41,7 +41,7 @@ class StreamsSettings(MessageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlattenSettings(KafkaSettings):
+class FlattenSettings(KafkaSettings, NamesSettings):
     """What `icestream flatten` takes."""
 
     flatten_memory_mb: int = setting(

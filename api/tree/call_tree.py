@@ -42,6 +42,11 @@ class CallTree:
         return len(self._index)
 
     @property
+    def ids(self) -> Ids:
+        """(n,) node IDs; 0 for the root."""
+        return self._index.keys
+
+    @property
     def parent(self) -> Rows:
         """(n,) rows."""
         return self._parent.values

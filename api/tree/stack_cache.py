@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from api.array_types import Depths, Ids, Rows
 from api.queries.database import Database
+from api.queries.stacks.nodes import StoredNodes
 from api.tree.call_tree import ROOT, CallTree, paths_to_root
 from api.tree.frame_functions import FrameFunctions
 from api.tree.function_tree import NO_STACK_ROW, FunctionTree
@@ -125,6 +126,16 @@ class StackCache:
                 functions=cache.frame_functions,
                 mappings=cache.mappings,
             )
+
+    def nodes_of(self, stack_ids: Ids) -> StoredNodes:
+        """The nodes of the stacks that are known as a whole, each once. Raises ApiError."""
+        with self._lock:
+            calls = self._renewed().call_tree
+            leaves = np.maximum(calls.rows(stack_ids), ROOT)
+            is_root = np.zeros(len(calls), bool)
+            is_root[ROOT] = True
+            nodes = rows_above(leaves, calls.parent, is_root)
+            return StoredNodes(calls.ids[nodes], calls.ids[calls.parent[nodes]], calls.location[nodes])
 
     def _renewed(self) -> _Memory:
         """Starts anew if the call tree is full, and derives functions again if names got better."""

@@ -11,6 +11,7 @@ from icestream.files import atomic_file, file_lock
 from icestream.files.data_folder import SYSTEM_DATA, default_data
 
 _FILE = "run.json"
+_LOOPBACK = "127.0.0.1:"
 
 log = logging.getLogger(__name__)
 
@@ -47,24 +48,33 @@ def read_run_info(folder: Path) -> RunInfo | None:
         return None
 
 
-def kafka_clients(kafka: str, data: Path | None = None) -> Path | None:
-    """Returns the file with the settings of clients of the broker at this address, if a running `icestream up` started
-    it. None: it did not. `data`: its data folder; by default this user's and the system's are looked at."""
-    address = kafka.replace("localhost", "127.0.0.1")
-    if not address.startswith("127.0.0.1:"):
-        return None
+def running_with(kafka: str | None, data: Path | None = None) -> RunInfo | None:
+    """Returns what a running `icestream up` with the broker at this address (None: any) runs where; None: there is none
+    on this machine, or this user may not know. `data`: its data folder; by default this user's and the system's are
+    looked at."""
+    address = kafka and kafka.replace("localhost", "127.0.0.1")
     for folder in [data] if data else dict.fromkeys((default_data(), SYSTEM_DATA)):
         try:
             info = read_run_info(folder)
-            if info and info.kafka == address and info.kafka_clients and file_lock.is_locked(folder / "lock"):
-                return Path(info.kafka_clients)
+            if info and address in (None, info.kafka) and file_lock.is_locked(folder / "lock"):
+                return info
         except PermissionError:
-            log.warning(
-                "cannot look into %s: if %s is the Kafka of that icestream, only root and the user of its parts can "
-                "use it (docs/security.md)",
-                folder,
-                kafka,
-            )
+            if address and address.startswith(_LOOPBACK):
+                log.warning(
+                    "cannot look into %s: if %s is the Kafka of that icestream, only root and the user of its parts "
+                    "can use it (docs/security.md)",
+                    folder,
+                    kafka,
+                )
         except (OSError, ValueError, TypeError):  # it is of another version
             continue
     return None
+
+
+def kafka_clients(kafka: str, data: Path | None = None) -> Path | None:
+    """Returns the file with the settings of clients of the broker at this address, if a running `icestream up` started
+    it; None: it did not. `data`: as in `running_with`."""
+    if not kafka.replace("localhost", "127.0.0.1").startswith(_LOOPBACK):
+        return None
+    info = running_with(kafka, data)
+    return Path(info.kafka_clients) if info and info.kafka_clients else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from icestream.columns import packed
 from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
-from icestream.symbols.symcache import Line
+from icestream.symbols.line import Line
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import Mapping, Source
 from icestream.v1.stacks_pb2 import StackBatch

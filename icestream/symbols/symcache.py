@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, BinaryIO
 
 import zstandard
 from pyarrow import fs
@@ -27,6 +27,7 @@ from icestream.files import atomic_file, file_lock
 from icestream.files.disk_cache import DiskCache
 from icestream.process.byte_cache import ByteCache
 from icestream.symbols.demangle import demangle
+from icestream.symbols.line import Line
 from icestream.symbols.symbol_chunks import SymbolChunks
 from icestream.symbols.unnamed import in_file, unnamed
 from icestream.symbols.unnamed_functions import read_unnamed
@@ -63,13 +64,6 @@ _SHOWN = 200
 
 class SymCacheError(ValueError):
     """A symbol file that cannot be used; the message says why."""
-
-
-class Line(NamedTuple):
-    function: str
-    file: str
-    line: int  # 0 if it is not known
-    start_line: int  # of the function's first instruction; 0 if it is not known
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,27 @@ docs/lake.md describes the tables. Each batch is stored once, as in ClickHouse:
 A node, location or series is stored once a month, and sometimes twice: readers must expect that.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
+from icestream.columns import sorted_keys
 from icestream.columns.recent_ids import RecentIds
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
+from icestream.names_api import NamesApi
 from icestream.topics import ACTIVITY, LAKE_GROUP, SAMPLES, STACKS
 from sinks import metrics
 from sinks.clickhouse import stored_batches
 from sinks.clickhouse.stored_batches import ALL_OUTPUTS, Batch, BatchKey
 from sinks.lake.delta import Lake, column_of_days, drop_in_delta, to_delta
+from sinks.lake.late_names import answered, read_stored_names
 from sinks.lake.upkeep import compact, delete_old_days
 from sinks.runner.kafka_clock import Now
 from sinks.runner.range_commits import RangeRows, blocks, commits, done_before
@@ -39,11 +43,16 @@ from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
 
+log = logging.getLogger(__name__)
+
 Stored = SampleTables | ActivityTables
 _COMPACT_S = 60.0
 _RETAIN_S = 86_400.0
 _RETRY_S = 600.0
 _HOUR_MS = 3_600_000
+_FIRST_NAMES_S, _NAMES_S = 10.0, 3600.0
+"""When the sink looks for names that the lake lacks: so long after it has begun to write samples, when it has mostly
+read what the topic has of their names; then after pauses that double, up to an hour."""
 _REMEMBERED = 2_000_000
 """How many nodes, locations and series are remembered as written, 8 bytes each; others are written again."""
 _TABLES: dict[str, Callable[[Stored], pa.Table | None]] = {
@@ -72,8 +81,9 @@ class LakeSink:
         limits: TimeLimits = ANY_LIMITS,
         keep_days: int = 0,
         now: Now = time.time,
+        names: NamesApi | None = None,
     ) -> None:
-        """`keep_days`: days that are kept; 0: all."""
+        """`keep_days`: days that are kept; 0: all. `names`: is asked for names that Kafka has deleted."""
         self._limits = limits
         self._keep_days = keep_days
         self._now = now
@@ -81,6 +91,11 @@ class LakeSink:
         self._remembered: dict[str, RecentIds] = {}
         self._compacted = time.monotonic()
         self._retained = float("-inf")
+        self._names = names
+        self._unnamed = np.empty(0, np.int64)  # stacks of samples that may lack names
+        self._unnamed_since: date | None = None  # the first day of their samples
+        self._names_pause_s = _FIRST_NAMES_S
+        self._names_from = float("inf")
 
     def check(self) -> None:
         """Raises deltalake's errors and OSError where the folder cannot be read."""
@@ -105,6 +120,8 @@ class LakeSink:
             )
         for group in _without_common_batches(ranges):
             self._append_new(group)
+        if self._names is not None and samples:
+            self._note_stacks(samples)
 
     def try_out(self, messages: Sequence[Tables], empty: bool) -> None:
         """See Sink. Raises deltalake's errors."""
@@ -118,7 +135,7 @@ class LakeSink:
         self._lake.forget()
 
     def idle(self) -> None:
-        """Joins small files, and deletes old days and files once a day."""
+        """Joins small files, deletes old days and files once a day, and fills in names that Kafka has deleted."""
         begun = time.monotonic()
         if begun - self._retained > _RETAIN_S and (now := self._now()) is not None:
             self._retained = begun - _RETAIN_S + _RETRY_S  # if it fails
@@ -127,9 +144,47 @@ class LakeSink:
         if begun - self._compacted > _COMPACT_S:
             self._compacted = begun
             compact(self._lake)
+        if begun >= self._names_from:
+            self._names_pause_s = min(2 * self._names_pause_s, _NAMES_S)
+            self._names_from = begun + self._names_pause_s
+            self._fill_names()
 
     def close(self) -> None:
         """Does nothing: everything written is committed."""
+
+    def _note_stacks(self, samples: Sequence[SampleTables]) -> None:
+        rows = concat([m.rows.select(["stack_id", "date"]) for m in samples])
+        stack_ids = rows["stack_id"].to_numpy()
+        self._unnamed = sorted_keys.distinct(np.concatenate([self._unnamed, stack_ids[stack_ids != 0]]))
+        days = [pc.min(rows["date"]).as_py(), self._unnamed_since]
+        self._unnamed_since = min((day for day in days if day), default=None)
+        if self._names_from == float("inf"):
+            self._names_from = time.monotonic() + self._names_pause_s
+
+    def _fill_names(self) -> None:
+        """Asks the API for the names of written samples that the lake lacks. Those that it does not answer with are
+        asked for the next time."""
+        if self._names is None or not len(self._unnamed):
+            return
+        lacking = read_stored_names(self._lake, self._unnamed_since).lacking(self._unnamed)
+        nodes, locations = answered(self._names.try_to_ask(lacking.view(np.uint64).tolist()))
+        if nodes:
+            self._append_unwritten("nodes", nodes)
+            self._append_unwritten("locations", locations)
+            still = read_stored_names(self._lake, self._unnamed_since).lacking(lacking)
+            metrics.STACKS_NAMED.inc(len(lacking) - len(still))
+            lacking = still
+        metrics.STACKS_UNNAMED.set(len(lacking))
+        if len(lacking):
+            log.warning(
+                "lake: of %d stacks whose samples were written lately, %d have no names, or not all: neither Kafka nor "
+                "the API has them; later, icestream lake fill-names may find them",
+                len(self._unnamed),
+                len(lacking),
+            )
+        self._unnamed = lacking
+        if not len(lacking):
+            self._unnamed_since = None
 
     def _append_new(self, ranges: Sequence[MessageRange[Tables]]) -> None:
         """Appends the messages whose batches are not stored: to their tables, and then to `batches`."""

@@ -38,10 +38,8 @@ def build_stacks(lake: Lake, since: date | None = None) -> int:
     samples, nodes, locations = (lake.open(name) for name in ("samples", "nodes", "locations"))
     if samples is None or nodes is None or locations is None:
         raise LookupError(f"{lake.uri} has no samples with names yet")
-    # Names are announced on each day of their use, which may be the last day of the month before.
-    month = (since - timedelta(days=2)).replace(day=1) if since else None
-    stack_ids = _one_each(_batches(samples, ["stack_id"], "date", since), "stack_id")["stack_id"].to_numpy()
-    tree = _tree(nodes, locations, month)
+    stack_ids = sampled_stacks(samples, since)
+    tree = _tree(nodes, locations, first_month(since))
     rows = sorted_keys.find(tree.node_ids, stack_ids)
     known = rows >= 0
     blocks = (
@@ -50,6 +48,20 @@ def build_stacks(lake: Lake, since: date | None = None) -> int:
     )
     lake.replace_all(TABLE, pa.RecordBatchReader.from_batches(_SCHEMA, blocks))
     return int(known.sum())
+
+
+def sampled_stacks(samples: DeltaTable, since: date | None) -> np.ndarray:
+    """Returns the stack IDs of all samples, or of those from a day on, int64 (n,), ascending."""
+    ids: np.ndarray = one_each(read_columns(samples, ["stack_id"], "date", since), "stack_id")["stack_id"].to_numpy()
+    return ids
+
+
+def first_month(since: date | None) -> date | None:
+    """Returns the first month of nodes and locations of samples from a day on.
+
+    They are announced on each day of their use, which may be the last day of the month before.
+    """
+    return (since - timedelta(days=2)).replace(day=1) if since else None
 
 
 def clean(lake: Lake) -> None:
@@ -100,8 +112,8 @@ class _Tree:
 
 
 def _tree(nodes: DeltaTable, locations: DeltaTable, month: date | None) -> _Tree:
-    named = _one_each(_named(_batches(locations, _LOCATION_COLUMNS, "month", month)), "location_id", "version")
-    known = _one_each(_batches(nodes, ["node_id", "parent_id", "location_id"], "month", month), "node_id")
+    named = one_each(_named(read_columns(locations, _LOCATION_COLUMNS, "month", month)), "location_id", "version")
+    known = one_each(read_columns(nodes, ["node_id", "parent_id", "location_id"], "month", month), "node_id")
     node_ids, parent_ids = known["node_id"].to_numpy(), known["parent_id"].to_numpy()
     rows = sorted_keys.find(named["location_id"].to_numpy(), known["location_id"].to_numpy())
     return _Tree(
@@ -152,7 +164,9 @@ def _blocks(depths: np.ndarray) -> Iterator[slice]:
         start = end
 
 
-def _batches(table: DeltaTable, columns: list[str], day_column: str, first: date | None) -> Iterator[pa.RecordBatch]:
+def read_columns(
+    table: DeltaTable, columns: list[str], day_column: str, first: date | None
+) -> Iterator[pa.RecordBatch]:
     """Reads a table from a day on; begins with a batch without rows."""
     rows = table.to_pyarrow_dataset()
     yield pa.RecordBatch.from_pylist([], pa.schema([rows.schema.field(name) for name in columns]))
@@ -160,7 +174,7 @@ def _batches(table: DeltaTable, columns: list[str], day_column: str, first: date
     yield from rows.to_batches(columns=columns, filter=chosen)
 
 
-def _one_each(batches: Iterator[pa.RecordBatch], key: str, newest: str | None = None) -> pa.Table:
+def one_each(batches: Iterator[pa.RecordBatch], key: str, newest: str | None = None) -> pa.Table:
     """Returns a row for each `key`, ascending: of several the one with the highest `newest`.
 
     It holds twice as many rows as it returns, and a million, at most.

@@ -35,6 +35,9 @@ _STREAMS_LAG_MS = 3_600_000
 """Operations of samples that streams publish later than this after their activity may stay unknown."""
 _START_WAIT_S = 300.0
 _KAFKA_S = 30.0
+_TELL_S = 60.0
+_TELL_SHARE = 0.01
+"""The log says so where more of the records of _TELL_S have stacks that are not known as a whole."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class _Flattener:
         self._started = False
         self._interval_ms = interval_ms
         self._encode = encode
-        self._names = NamesReader(settings, settings.flatten_memory_mb * 1_000_000)
+        self._names = NamesReader(settings, settings.flatten_memory_mb * 1_000_000, settings.names_url)
         self._consumer = clients.consumer(settings, FLATTEN_GROUP)
         # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
         self._producer = clients.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})
@@ -71,6 +74,8 @@ class _Flattener:
         self._late = LateOperations()
         self._collected: list[Message] = []  # of this interval
         self._sources = Sources(self._consumer)
+        self._records = self._unresolved = 0  # since it was told last
+        self._told = time.monotonic()
 
     def start(self, stop: threading.Event) -> None:
         self._producer.init_transactions(_KAFKA_S)
@@ -121,7 +126,7 @@ class _Flattener:
             self._read_again()
         else:
             self._late.published(sums, corrected)
-            _count(sums, unresolved, len(batches), len(corrected))
+            self._count(sums, unresolved, len(batches), len(corrected))
 
     def _sums(self, batches: list[tuple[Message, SampleColumns]]) -> tuple[FlatSums, list[bytes]]:
         """Returns the sums with the corrections of earlier ones, and the contexts that are corrected."""
@@ -165,6 +170,26 @@ class _Flattener:
         if self._in_process:  # it forgets the offsets of transactions
             clients.commit(self._consumer, offsets)
 
+    def _count(self, sums: FlatSums, unresolved: set[int], messages: int, corrected: int) -> None:
+        stacks = [key.stack_id for key, _ in sums.records()]
+        lacking = sum(stack_id in unresolved for stack_id in stacks)
+        metrics.MESSAGES.inc(messages)
+        metrics.RECORDS.inc(len(stacks))
+        metrics.UNRESOLVED.inc(lacking)
+        metrics.UNKNOWN.inc(len(sums.without_operation))
+        metrics.CORRECTED.inc(corrected)
+        self._records, self._unresolved = self._records + len(stacks), self._unresolved + lacking
+        if time.monotonic() < self._told + _TELL_S:
+            return
+        if self._unresolved > _TELL_SHARE * self._records:
+            _log.warning(
+                "%d of %d records have stacks that are not known as a whole: neither %s nor the API has their names",
+                self._unresolved,
+                self._records,
+                STACKS,
+            )
+        self._records, self._unresolved, self._told = 0, 0, time.monotonic()
+
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._load(partitions)
         self.partitions = {each.partition for each in partitions}
@@ -204,15 +229,6 @@ def _times(batches: list[tuple[Message, SampleColumns]]) -> dict[int, tuple[int,
             before = times.get(partition, (first, last))
             times[partition] = min(first, before[0]), max(first, last, before[1])
     return times
-
-
-def _count(sums: FlatSums, unresolved: set[int], messages: int, corrected: int) -> None:
-    keys = [key for key, _ in sums.records()]
-    metrics.MESSAGES.inc(messages)
-    metrics.RECORDS.inc(len(keys))
-    metrics.UNRESOLVED.inc(sum(key.stack_id in unresolved for key in keys))
-    metrics.UNKNOWN.inc(len(sums.without_operation))
-    metrics.CORRECTED.inc(corrected)
 
 
 def _decode(message: Message) -> SampleColumns | None:

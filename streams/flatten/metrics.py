@@ -5,6 +5,9 @@ from prometheus_client import Counter, Gauge
 MESSAGES = Counter("icestream_flatten_messages", "messages of icestream.samples that are published as records")
 RECORDS = Counter("icestream_flatten_records", "records published")
 UNRESOLVED = Counter("icestream_flatten_unresolved_records", "records of stacks that are not known as a whole")
+ANSWERED = Counter(
+    "icestream_flatten_nodes_from_api", "nodes of stacks that the API named, as Kafka no longer had them"
+)
 CORRECTED = Counter("icestream_flatten_corrected_contexts", "trace contexts whose operation came after their records")
 UNKNOWN = Counter("icestream_flatten_unknown_contexts", "trace contexts published while their operation was not known")
 REPEATED = Counter("icestream_flatten_repeated", "messages skipped because they were published before")

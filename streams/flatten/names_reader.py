@@ -1,4 +1,4 @@
-"""Learns all names that icestream.stacks has."""
+"""Learns all names that icestream.stacks has, and from the API those that it has no longer."""
 
 import contextlib
 import time
@@ -8,10 +8,12 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from icestream.kafka import clients
 from icestream.messages.checks import BadMessage
-from icestream.messages.stack_names import LIMIT_BYTES, UNKNOWN, StackNames
+from icestream.messages.stack_names import LIMIT_BYTES, UNKNOWN_FRAME, StackNames
 from icestream.messages.stacks import decode_stacks
+from icestream.names_api import NamesApi
 from icestream.settings import KafkaSettings
 from icestream.topics import FLATTEN_GROUP, STACKS
+from streams.flatten import metrics
 
 _TIMEOUT_S = 15.0
 _PARTITIONS_S = 10.0
@@ -21,9 +23,10 @@ _PARTITIONS_S = 10.0
 class NamesReader:
     """Reads from the beginning of the topic, in no group; commits nothing."""
 
-    def __init__(self, settings: KafkaSettings, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, settings: KafkaSettings, limit_bytes: int = LIMIT_BYTES, names_url: str = "") -> None:
         self.names = StackNames(limit_bytes)
-        self._missed: set[int] = set()  # stacks that were not known at the end of the last wait
+        self._api = NamesApi(names_url, settings.kafka)
+        self._missed: set[int] = set()  # stacks that were not known, or not as a whole, at the end of the last wait
         self._consumer = clients.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
         self._assigned: set[int] = set()
         self._behind: set[int] = set()  # partitions that were not read to their end yet
@@ -42,20 +45,28 @@ class NamesReader:
         return not self._behind
 
     def wait_for(self, stack_ids: Collection[int], deadline: float) -> set[int]:
-        """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic()); returns those
-        that are not known, or not as a whole. It does not wait again for those that the last call has waited for, nor
-        for what is lacking in a stack."""
+        """Asks the API for stacks that are not known, or not as a whole, and reads until all are known, but no longer
+        than until `deadline` (time.monotonic()); returns those that are not known, or not as a whole. It does not wait
+        again for those that the last call has waited for, nor for what is lacking in a stack."""
         self.catch_up(deadline)
         missing, torn = self._lacking(stack_ids)
+        self._ask(missing | torn)
+        missing, torn = self._lacking(missing | torn)
         awaited = missing - self._missed
         while awaited and time.monotonic() < deadline:
             self._read(0.1)
             awaited, _ = self._lacking(awaited)
-        self._missed, torn = self._lacking(missing | torn)
-        return self._missed | torn
+        missing, torn = self._lacking(missing | torn)
+        self._missed = missing | torn
+        return self._missed
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _ask(self, stack_ids: set[int]) -> None:
+        for announced in self._api.try_to_ask(stack_ids):
+            self.names.learn(announced)
+            metrics.ANSWERED.inc(len(announced.node_id))
 
     def _look(self) -> None:
         """Adds the partitions that are not assigned yet. Raises KafkaException."""
@@ -68,8 +79,9 @@ class NamesReader:
 
     def _lacking(self, stack_ids: Collection[int]) -> tuple[set[int], set[int]]:
         """Returns the stacks of which nothing is known, and those of which only a part is."""
-        frames = {each: self.names.frames(each) for each in stack_ids if each}
-        return {each for each, of in frames.items() if not of}, {each for each, of in frames.items() if UNKNOWN in of}
+        stacks = {each: self.names.stack(each) for each in stack_ids if each}
+        torn = {each for each, frames in stacks.items() if UNKNOWN_FRAME in frames}
+        return {each for each, frames in stacks.items() if not frames}, torn
 
     def _read(self, timeout_s: float) -> bool:
         """Reads on for at most this time; returns whether something came."""

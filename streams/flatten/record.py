@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from icestream.messages.stack_names import StackNames
+from icestream.messages.stack_names import Frame, StackNames
 from icestream.topics import MAX_MESSAGE_BYTES
 from streams.flatten.sums import FlatKey, FlatSum
 
@@ -26,7 +26,7 @@ def as_json(fields: Fields) -> bytes:
 def record(key: FlatKey, flat_sum: FlatSum, interval_ms: int, names: StackNames, encode: Encode = as_json) -> bytes:
     """Returns one record as a message. A stack that makes it too large loses frames in its middle."""
     labels = dict(key.labels)
-    frames = functions(key.stack_id, names)
+    frames = stack(key.stack_id, names)
     fields: Fields = {
         "start_unix_milli": key.start_unix_milli,
         "interval_ms": interval_ms,
@@ -36,22 +36,35 @@ def record(key: FlatKey, flat_sum: FlatSum, interval_ms: int, names: StackNames,
         "service": labels.get("service", ""),
         "labels": labels,
         "stack_id": f"{key.stack_id:016x}",
-        "functions": frames,
+        **_columns(frames),
         "value": _bounded(flat_sum.value),
         "samples": _bounded(flat_sum.samples),
         "operation": key.operation,
     }
     while len(data := encode(fields)) > MAX_MESSAGE_BYTES and len(frames) >= _FEWEST:
         end = len(frames) // 4
-        fields["functions"] = frames = [*frames[:end], CUT, *frames[-end:]]
+        frames = [*frames[:end], _no_code(CUT), *frames[-end:]]
+        fields |= _columns(frames)
     return data
 
 
-def functions(stack_id: int, names: StackNames) -> list[str]:
-    """Returns the functions of a stack, root first; never empty."""
+def stack(stack_id: int, names: StackNames) -> list[Frame]:
+    """Returns the frames of a stack, root first; never empty."""
     if not stack_id:
-        return [NO_STACK]
-    return names.frames(stack_id)[::-1] or [UNRESOLVED]
+        return [_no_code(NO_STACK)]
+    return names.stack(stack_id)[::-1] or [_no_code(UNRESOLVED)]
+
+
+def _no_code(name: str) -> Frame:
+    return Frame(name, "", "")
+
+
+def _columns(frames: list[Frame]) -> Fields:
+    return {
+        "functions": [frame.function for frame in frames],
+        "modules": [frame.module for frame in frames],
+        "files": [frame.file for frame in frames],
+    }
 
 
 def _bounded(value: int) -> int:

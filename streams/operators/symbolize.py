@@ -10,7 +10,8 @@ from icestream.messages.checks import MAX_LINES
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames
 from icestream.process.byte_cache import ByteCache
-from icestream.symbols.symcache import Line, Symbols, SymCaches
+from icestream.symbols.line import Line
+from icestream.symbols.symcache import Symbols, SymCaches
 from icestream.v1.common_pb2 import Mapping
 from streams import metrics
 

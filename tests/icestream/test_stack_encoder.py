@@ -5,7 +5,7 @@ import numpy as np
 from icestream.messages.checks import MAX_FILE, MAX_LINE, MAX_LINES, MAX_NAME, MAX_TEXT
 from icestream.messages.stack_encoder import LocationColumns, LocationNames, NodeColumns, encode_stacks
 from icestream.messages.stacks import decode_stacks
-from icestream.symbols.symcache import Line
+from icestream.symbols.line import Line
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Mapping, Source
 

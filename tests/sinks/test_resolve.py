@@ -16,7 +16,8 @@ from icestream.clickhouse.client import Clients
 from icestream.kafka.clients import MAY_REPEAT, producer
 from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
-from icestream.symbols.symcache import Line, SymCaches
+from icestream.symbols.line import Line
+from icestream.symbols.symcache import SymCaches
 from icestream.topics import MAX_MESSAGE_BYTES, STACKS, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch

@@ -141,7 +141,8 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
     assert first | {"value": 0, "samples": 0, "start_unix_milli": 0} == {
         "start_unix_milli": 0, "interval_ms": 1_000, "profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
         "unit": "nanoseconds", "host_id": "host-1", "service": "shop", "labels": {"comm": "worker", "service": "shop"},
-        "stack_id": f"{2:016x}", "functions": ["main", "hot", "inlined"], "value": 0, "samples": 0,
+        "stack_id": f"{2:016x}", "functions": ["main", "hot", "inlined"], "modules": ["/bin/shop"] * 3,
+        "files": [""] * 3, "value": 0, "samples": 0,
         "operation": "",
     }  # fmt: skip
     sums: Counter[tuple[int, str]] = Counter()

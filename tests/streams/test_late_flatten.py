@@ -27,14 +27,14 @@ NEW, SAMPLED = 900, 3
 BATCHES = 12
 
 
-def batch(sequence: int, chance: random.Random) -> bytes:
-    """A raw batch of stacks of one function; about 600 kB are announced, compressed."""
+def batch(sequence: int, chance: random.Random, start: int = START) -> bytes:
+    """A raw batch of stacks of one function; about 600 kB are announced, compressed. `start`: of the first batch."""
     names = [*HOT, *(base64.b64encode(chance.randbytes(675)).decode() for _ in range(NEW))]
     rows = range(len(names))
     samples = [Sample(n, stack=n % len(HOT)) for n in range(100)]
     samples += [Sample(n, stack=len(HOT) + n) for n in range(SAMPLED)]
     raw = Raw(
-        samples, [[row] for row in rows], [(3, 1) for _ in rows], sequence=sequence, start=START + sequence * WINDOW_NS
+        samples, [[row] for row in rows], [(3, 1) for _ in rows], sequence=sequence, start=start + sequence * WINDOW_NS
     )
     message = raw.message()
     message.strings[:] = ["", *names]

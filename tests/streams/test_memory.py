@@ -13,7 +13,8 @@ from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
 from icestream.symbols.demangle import NAMES_BYTES, demangle
-from icestream.symbols.symcache import START_LINES_BYTES, Line, SymCaches
+from icestream.symbols.line import Line
+from icestream.symbols.symcache import START_LINES_BYTES, SymCaches
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId, Mapping
 from streams.flatten import operations_reader

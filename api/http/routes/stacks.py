@@ -1,6 +1,6 @@
 """The functions of stack IDs, for consumers of topics that missed an announcement."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query
@@ -10,6 +10,7 @@ from api.errors import bad_request
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import ApiState, app_state
+from api.render.announcement import announcement
 from api.tree.function_tree import UNRESOLVED_ROW
 from api.tree.functions import FunctionRows
 from api.tree.graph import Tree
@@ -46,12 +47,23 @@ def stacks(
             examples=["1f2e3d4c5b6a7988"],
         ),
     ],
+    output_format: Annotated[
+        Literal["json", "protobuf"],
+        Query(
+            alias="format",
+            description="protobuf: as icestream.stacks announces nodes and locations, without what is unknown.",
+        ),
+    ] = "json",
 ) -> Response:
     """The functions of each stack, root first, with their newest names, and the mapped file of each.
 
-    `unknown` lists the IDs whose stacks are not stored (yet).
+    `unknown` lists the IDs whose stacks are not stored (yet). `format=protobuf` answers with messages `StackBatch`
+    instead, each after its length (a varint).
     """
     numbers = np.array([_number(text.strip()) for text in ids.split(",")], np.uint64)
+    if output_format == "protobuf":
+        data = announcement(state.database, state.stacks.nodes_of(numbers[numbers != 0]))
+        return Response(data, media_type="application/x-protobuf")
     found = state.stacks.functions_of(numbers)
     known, unknown = [], []
     for number, leaf in zip(numbers.tolist(), found.leaves.tolist(), strict=True):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icestream.messages.stack_names import UNKNOWN, StackNames
+from icestream.messages.stack_names import UNKNOWN, Frame, StackNames
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from tests.data import messages as builders
@@ -58,3 +58,12 @@ def test_what_is_lacking_of_a_stack_stands_in_its_place(lacking: str) -> None:
     assert names.frames(root) == []
     learn(names, announce(7))
     assert names.frames(2 * 7) == ["leaf 7", "main 7"]
+
+
+def test_an_announcement_of_nodes_whose_locations_are_known_is_learned() -> None:
+    names = StackNames()
+    learn(names, announce(7))
+    learn(names, StackBatch(strings=[""], node_id=[100], node_parent_id=[14], node_location_id=[13]))
+    assert names.stack(100) == [
+        Frame("main 7", "/bin/app", ""), Frame("leaf 7", "/bin/app", ""), Frame("main 7", "/bin/app", "")
+    ]  # fmt: skip

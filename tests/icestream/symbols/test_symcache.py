@@ -16,8 +16,9 @@ from symbolic.debuginfo import Archive
 from icestream.files.atomic_file import PART
 from icestream.symbols import symcache
 from icestream.symbols.demangle import demangle
+from icestream.symbols.line import Line
 from icestream.symbols.symbol_chunks import MAX_BYTES
-from icestream.symbols.symcache import Line, SymCacheError, SymCaches
+from icestream.symbols.symcache import SymCacheError, SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
 from tests.slow_store import SlowStore
 from tests.waiting import PATIENCE_S, wait_until

@@ -1,6 +1,12 @@
+import io
+
 import pytest
 from clickhouse_connect.driver.client import Client
+from google.protobuf import proto
 
+from icestream.messages.stack_names import StackNames
+from icestream.messages.stacks import decode_stacks
+from icestream.v1.stacks_pb2 import StackBatch
 from tests.api.conftest import Api
 from tests.api.fill import Frame, Sample, fill, frame, stack_id
 
@@ -31,3 +37,17 @@ def test_stack_ids_are_named_root_first(api: Api, client: Client) -> None:
 def test_what_is_no_stack_id_is_refused(api: Api, ids: str) -> None:
     answer = api.http.get("/api/v1/stacks", params={"ids": ids})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_parameter")
+
+
+def test_stacks_are_given_as_announcements(api: Api, client: Client) -> None:
+    """For consumers that missed those on icestream.stacks."""
+    stacks = [(MAIN, OUTER), (MAIN, BARE), ()]
+    fill(client, [Sample(stack) for stack in stacks])
+    ids = [*(stack_id(stack) for stack in stacks), 255]
+    asked = {"ids": ",".join(f"{each:016x}" for each in ids), "format": "protobuf"}
+    data, names = io.BytesIO(api.http.get("/api/v1/stacks", params=asked).content), StackNames()
+    while message := proto.parse_length_prefixed(StackBatch, data):
+        columns = decode_stacks(message.SerializeToString())
+        assert len(columns.node_id) == len(columns.location_id) == 3
+        names.learn(columns)
+    assert [names.frames(each) for each in ids] == [["inlined", "outer", "main"], ["libc.so.6+0x77", "main"], [], []]
