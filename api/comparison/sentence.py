@@ -28,7 +28,7 @@ def summarise(changes: Sequence[OperationChange], spread: Spread | None) -> str:
         ChangeStatus.GONE: "gone",
     }
     rest = ", ".join(f"{counts[status]} {text}" for status, text in said.items() if counts[status])
-    return f"No operation changed for certain in its CPU a request: {rest}."
+    return f"No certain change of CPU a request in {_count(len(changes), 'operation')}: {rest}."
 
 
 def describe(change: OperationChange, spread: Spread | None) -> str:

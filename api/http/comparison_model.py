@@ -73,6 +73,7 @@ class ComparedOperations(SelectionAnswer):
     baseline_start: str
     baseline_end: str
     baseline_rollups: list[RollupPart]
+    skipped_labels: list[str] = Field(description="Labels of the given selectors that skip_labels has left out of them")
     sentence: str
     confidence: float
     comparisons: int
@@ -85,7 +86,7 @@ COMPARISON_EXAMPLE = {
     "selector": '{service="shop"}', "start": "2026-01-31T12:15:00.000Z", "end": "2026-01-31T12:30:00.000Z",
     "rollups": [],
     "baseline_selector": '{service="shop"}', "baseline_start": "2026-01-31T12:00:00.000Z",
-    "baseline_end": "2026-01-31T12:15:00.000Z", "baseline_rollups": [],
+    "baseline_end": "2026-01-31T12:15:00.000Z", "baseline_rollups": [], "skipped_labels": [],
     "sentence": "GET /checkout: +19 % CPU a request (26.2 to 31.1 ms, +17 to +21 %), nearly all in price_rules.",
     "confidence": 0.95, "comparisons": 1,
     "operations": [

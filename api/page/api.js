@@ -109,6 +109,10 @@ export const timelines = (values, label, limit, signal) =>
 export const operations = (values, limit, signal) =>
   ask("operations", { ...query(values), order: values.order, limit, skip_labels: true }, signal);
 
+/** What a request costs on both sides: {sentence, operations, count}. `baseline` as of `diff`. */
+export const compareOperations = (values, { selector, start, end }, limit, signal) =>
+  ask("operations/compare", { ...query(values), baseline_selector: selector, baseline_start: start, baseline_end: end, limit, skip_labels: true }, signal);
+
 /** Slow requests of an operation as a comparison with fast ones: {slow, fast} and a tree. @param {Shape} shape */
 export const slow = (values, shape, signal) => ask("operations/slow", { ...slowOf(values), max_nodes: MAX_NODES, ...shape }, signal);
 

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { byId, element } from "./base/dom.js";
 import { showControls, startControls } from "./controls/controls.js";
+import { Costs } from "./costs.js";
 import { formatCpus, formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
 import { Sandwich } from "./graph/sandwich.js";
@@ -25,6 +26,7 @@ const sandwich = new Sandwich(state);
 const services = new Services(state);
 const operations = new Operations(state);
 const requests = new Requests(state, showProblem);
+const costs = new Costs(state);
 const timeline = new Timeline(byId("timeline"), (start, end) =>
   state.update({ start: toRfc3339(start), end: toRfc3339(end) }),
 );
@@ -62,6 +64,7 @@ function load() {
   timing.abort();
   timing = new AbortController();
   showTimeline(state.values, timing.signal);
+  costs.show(state.values, timing.signal);
   loadView();
 }
 

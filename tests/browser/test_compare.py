@@ -124,3 +124,26 @@ def test_gauges_are_compared_by_value_without_a_choice(page: Page, site: Site) -
     page.settle()
     assert "compared by share" in page.find("#summary").text
     assert page.find("#absolute").is_displayed()
+
+
+def test_above_the_graph_stands_what_a_request_costs_and_only_sure_changes_are_coloured(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle, selector='{service="checkout"}')
+    before = {"baseline_start": site.start, "baseline_end": site.middle}
+    answer = site.ask("operations/compare", start=site.middle, selector='{service="checkout"}', **before)
+    assert page.find("#costs-sentence").text == answer["sentence"]
+    rows = {row["operation"]: row for row in answer["operations"]}
+    assert page.texts("#cost-rows tr th button") == list(rows)
+    for name, row in rows.items():
+        coloured = page.js(
+            "return [...document.querySelectorAll(`#cost-rows [data-operation='${arguments[0]}'] td`)]"
+            ".map((cell) => cell.className).filter((name) => /worse|better/.test(name)).length",
+            name,
+        )
+        costs = [row[what]["status"] for what in ("cpu", "duration", "errors")]
+        assert coloured == costs.count("changed"), name
+    page.click("#cost-rows th button")
+    page.settle()
+    assert page.state()["selector"] == f'{{service="checkout", operation="{next(iter(rows))}"}}'
+    assert page.texts("#cost-rows tr th button") == [next(iter(rows))]
+    page.open(view="compare", start=site.middle, selector='{service="search"}')
+    assert not page.find("#costs").is_displayed()

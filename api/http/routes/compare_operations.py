@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
@@ -19,7 +19,7 @@ from api.http.parameters import selection
 from api.http.routes.diff import baseline, baseline_json, side_by_side
 from api.http.view_parameters import View
 from api.queries.operations.confidence import is_cpu
-from api.queries.operations.operations import Operations
+from api.queries.operations.operations import Operations, without_other_labels
 from api.queries.operations.two_sides import read_two_sides
 from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
@@ -46,6 +46,13 @@ def compare(
     baseline: Annotated[Selection, Depends(baseline)],
     state: Annotated[ApiState, Depends(app_state)],
     limit: Annotated[int, Query(ge=1, le=10_000, description="Operations to list.")] = 100,
+    skip_labels: Annotated[
+        bool,
+        Query(
+            description="Leave out what operations are not selected by; if both sides are then the same, nothing"
+            " is compared."
+        ),
+    ] = False,
 ) -> Response:
     """Compares the operations of two selections by the CPU, the duration and the errors of one request, and says which
     functions a change of CPU went to. Operations are paired by name, and by service if one side has several.
@@ -60,19 +67,39 @@ def compare(
             f"what a request costs is its CPU, and {selection.profile_type} is not",
             "leave out profile_type",
         )
+    skipped: list[str] = []
+    if skip_labels:
+        selection, skipped_of_now = _without_other_labels(selection)
+        baseline, skipped_of_before = _without_other_labels(baseline)
+        skipped = sorted({*skipped_of_now, *skipped_of_before})
+    head = selection.as_json() | baseline_json(baseline) | {"skipped_labels": skipped}
+    if skipped and selection == baseline:
+        return json_response(head | _nothing(f"Requests have no label {skipped[0]}, by which the two sides differ."))
     now, before = read_two_sides(state.database, selection, baseline)
     changes, comparisons = compare_operations(_with_rates(now), _with_rates(before))
     sides = replace(selection, time_range=now.time_range), replace(baseline, time_range=before.time_range)
     spreads = [_spread(state, each, sides) for each in changes[:_EXPLAINED] if each.status is ChangeStatus.CHANGED]
-    head = {
+    ranges = now.time_range.as_json() | before.time_range.as_json("baseline_")
+    found = {
         "rollups": now.rollups, "baseline_rollups": before.rollups,
         "sentence": summarise(changes, spreads[0] if spreads else None),
         "confidence": CONFIDENCE, "comparisons": comparisons,
         "operations": [operation_json(*each) for each in zip_longest(changes[:limit], spreads[:limit])],
         "count": len(changes),
     }  # fmt: skip
-    ranges = now.time_range.as_json() | before.time_range.as_json("baseline_")
-    return json_response(selection.as_json() | baseline_json(baseline) | ranges | head)
+    return json_response(head | ranges | found)
+
+
+def _without_other_labels(selection: Selection) -> tuple[Selection, list[str]]:
+    kept, skipped = without_other_labels(selection.matchers)
+    return replace(selection, matchers=kept), skipped
+
+
+def _nothing(sentence: str) -> dict[str, Any]:
+    return {
+        "rollups": [], "baseline_rollups": [], "sentence": sentence, "confidence": CONFIDENCE, "comparisons": 0,
+        "operations": [], "count": 0,
+    }  # fmt: skip
 
 
 def _with_rates(operations: Operations) -> list[Row]:

@@ -139,7 +139,20 @@ def test_nothing_changed_in_twenty_services(api: Api, client: Client) -> None:
     assert answer["comparisons"] == 20
     for row in answer["operations"]:
         assert {row[cost]["status"] for cost in ("cpu", "duration", "errors")} <= {"same", "unsure"}
-    assert re.fullmatch(r"No operation changed for certain in its CPU a request: .*20.*\.", answer["sentence"])
+    assert re.fullmatch(r"No certain change of CPU a request in 20 operations: .*\.", answer["sentence"])
+
+
+@pytest.mark.usefixtures("two")
+def test_labels_that_requests_do_not_have_are_left_out_unless_only_they_differ(api: Api) -> None:
+    both = {"selector": '{color="new"}', "baseline_selector": '{color="old"}', "skip_labels": True}
+    answer = api.json(PATH, **NOW, **BEFORE, **both)
+    assert (answer["skipped_labels"], answer["selector"], answer["count"]) == (["color"], "{}", 4)
+    same = api.json(PATH, **both)
+    assert (same["operations"], same["sentence"]) == (
+        [],
+        "Requests have no label color, by which the two sides differ.",
+    )
+    assert api.get(PATH, **both | {"skip_labels": False}).json()["error"]["code"] == "bad_selector"
 
 
 def test_what_cannot_be_compared_is_said(api: Api) -> None:
