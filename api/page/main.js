@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { byId, element } from "./base/dom.js";
 import { showControls, startControls } from "./controls/controls.js";
 import { Costs } from "./costs.js";
+import { showFrames } from "./controls/view_bar.js";
 import { formatCpus, formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
 import { Sandwich } from "./graph/sandwich.js";
@@ -187,6 +188,7 @@ function showGraph(answer, values) {
 }
 
 function showSummary(answer, values) {
+  showFrames(answer?.frames);
   byId("summary").replaceChildren(...(byId("empty").hidden && answer ? summary(answer, values) : []));
 }
 

@@ -21,7 +21,7 @@ export const DEFAULTS = Object.freeze({
   focus: "", // regular expressions on functions, modules and files
   ignore: "",
   hide: "",
-  frames: "all", // own | all
+  frames: "auto", // own | all | auto: own if interpreters run most of it
   by: "function", // function | line | file | module | address
   invert: "", // "true": from the innermost frames
   group_by: "", // a label whose values are the first frames
@@ -80,6 +80,7 @@ export function read(query) {
   const given = new URLSearchParams(query);
   const valueOf = ([name, value]) => [name, value ? given.get(name) || value : given.get(name) ?? value];
   const values = Object.fromEntries(Object.entries(DEFAULTS).map(valueOf));
+  if (!["own", "all"].includes(values.frames)) values.frames = DEFAULTS.frames; // older links say others
   if (!given.has("view") && given.has("trace")) values.view = "requests";
   else if (!given.has("view") && OF_PROFILE.some((name) => given.has(name))) values.view = "profile";
   else if (!VIEWS.includes(values.view)) values.view = "profile";

@@ -44,7 +44,13 @@ class Page:
 
     def open(self, **state: object) -> None:
         """Opens the page with these values in its address; the default time range has all samples."""
-        values = {"view": "profile", "chains": "all", "start": self.site.start, "end": self.site.end} | state
+        values = {
+            "view": "profile",
+            "chains": "all",
+            "frames": "all",
+            "start": self.site.start,
+            "end": self.site.end,
+        } | state
         self.browser.get(self.site.address + "?" + urlencode(values))
         self.settle()
 

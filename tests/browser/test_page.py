@@ -103,7 +103,7 @@ def test_the_time_range_is_chosen_from_the_usual_ones_or_typed(page: Page) -> No
     page.click("#range")
     page.click(".presets button:nth-child(3)")
     page.until(lambda: page.find("#range").text == "last 1 hour")
-    assert page.state() == {"view": "profile", "chains": "all", "start": "now-1h"}
+    assert page.state() == {"view": "profile", "chains": "all", "frames": "all", "start": "now-1h"}
     page.click("#range")
     field = page.find(".popover input")
     field.send_keys(Keys.CONTROL + "a")

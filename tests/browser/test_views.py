@@ -12,6 +12,14 @@ from tests.browser.page import Page
 
 pytestmark = pytest.mark.browser
 
+_TIMELINE_HAS = """
+const canvas = document.querySelector("#timeline canvas");
+const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+copy.drawImage(canvas, 0, 0);
+const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+for (let i = 0; i < data.length; i += 4) if ([0, 1, 2].every((part) => data[i + part] === arguments[part])) return true;
+return false;
+"""
 CHECKOUT = '{service="checkout"}'
 PRICE = "py::price:/app/checkout/pricing.py"
 
@@ -96,6 +104,56 @@ def test_a_chain_of_frames_is_one_step_until_it_is_unfolded(page: Page) -> None:
     assert page.js(drawn, 0) < page.box(start)["top"]
 
 
+def test_a_service_in_an_interpreter_shows_ones_own_code_until_all_is_asked_for(page: Page) -> None:
+    page.open(selector=CHECKOUT, frames="auto", chains="")
+    assert page.find("#frames [value=own]").get_attribute("aria-pressed") == "true"
+    whole = page.js("return icestream.graph.tree.total[0]")
+    names = page.js("return icestream.graph.tree.functions.name")
+    assert PRICE in names
+    assert not {"sre_search", "sha256_block_data_order_avx2", "do_syscall_64", "_start"} & set(names)
+    assert page.node("py::<module>:/app/checkout/server.py") >= 0
+    assert "pricing.py" in page.find("#table").text
+    page.click("#frames [value=all]")
+    page.until(lambda: page.node("sre_search") >= 0)
+    assert page.state()["frames"] == "all"
+    assert page.js("return icestream.graph.tree.total[0]") == whole
+    page.open(selector='{service="search"}', frames="user")  # as older links say
+    assert page.find("#frames [value=all]").get_attribute("aria-pressed") == "true"
+
+
+def test_chains_of_callers_are_one_step_that_is_named_by_what_ran(page: Page) -> None:
+    page.open(selector='{service="postgres"}', invert="true", chains="")
+    page.point_at("copy_page_from_iter")
+    page.until(lambda: page.find("#tooltip strong").text == "copy_page_from_iter")
+    assert "ext4_file_write_iter" in page.find("#tooltip").text
+    before = page.box(node := page.node("copy_page_from_iter"))
+    caller = page.js("return icestream.graph.tree.childStart[arguments[0]]", node)
+    assert before == page.box(caller)
+    open_menu(page, "copy_page_from_iter")
+    page.find(".menu [role=menuitem]:nth-of-type(3)").click()  # Show its n frames
+    page.until(lambda: page.box(caller)["top"] - before["top"] == 19)
+
+
+def test_a_regular_expression_filters_stacks_and_hides_functions(page: Page) -> None:
+    page.open(selector=CHECKOUT)
+    whole = page.js("return icestream.graph.tree.total[0]")
+    presets = page.js("return [...document.querySelectorAll('#filter-presets option')].map((o) => o.value)")
+    page.type("#filter-pattern", "py::(price|tax):", Keys.ENTER)
+    page.until(lambda: page.node("sha256_block_data_order_avx2") < 0)
+    assert page.js("return icestream.graph.tree.total[0]") < whole
+    page.click("#chips button")
+    page.until(lambda: page.node("sha256_block_data_order_avx2") >= 0)
+    page.click("#filter-kind option[value=hide]")
+    for preset in presets:
+        page.type("#filter-pattern", preset, Keys.ENTER)
+        page.until(lambda shown=preset: shown in page.state()["hide"])
+        page.settle()
+    assert not page.find("#problem").is_displayed()
+    assert page.js("return icestream.graph.tree.total[0]") == whole
+    assert page.node("do_syscall_64") < 0 <= page.node("EVP_DigestUpdate")
+    assert page.node("gc_collect_main") < 0
+
+
 def test_the_menu_of_a_frame_hides_ignores_and_focuses(page: Page, site: Site) -> None:
     page.open(selector=CHECKOUT)
     whole = page.js("return icestream.graph.tree.total[0]")
@@ -139,7 +197,7 @@ def test_both_sides_of_a_sandwich_have_a_table_and_zoom_by_themselves(page: Page
         assert [text.rstrip(" \u2193") for text in page.texts(f"#{side}-table thead th")] == columns
         tree = answer[side]
         names = {tree["strings"][row] for row in tree["functions"]["name"]} - {"total"}
-        shown = {text.partition("\n")[0] for text in page.texts(f"#{side}-table tbody th")}
+        shown = {text.partition("\n")[0] for text in page.texts(f"#{side}-table tbody th button")}
         assert shown == (names - {PRICE} if side == "callers" else names)
     rows = len(page.all("#callees-table tbody tr"))
     click = ActionChains(page.browser)
@@ -291,11 +349,12 @@ def test_times_are_local_or_utc_and_colours_as_chosen(page: Page) -> None:
         ground = "return getComputedStyle(document.body).backgroundColor"
         light = page.js(ground)
         page.click("#scheme")
-        page.click("#scheme")
         page.until(lambda: page.js(ground) != light)
-        assert page.find("#scheme").text == "Dark"
+        assert page.find("#scheme").text == "Light"
+        page.until(lambda: page.js(_TIMELINE_HAS, 0x3C, 0x68, 0x99))
         page.click("#scheme")
         page.until(lambda: page.js(ground) == light)
+        page.until(lambda: page.js(_TIMELINE_HAS, 0x86, 0xB7, 0xEA))
     finally:
         page.browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
         page.js("localStorage.clear()")

@@ -83,9 +83,12 @@ export function onSchemeChange(act) {
 /** Whether colours are dark: as was chosen, or else as the system's. */
 export const isDark = () => (setting("scheme") ? setting("scheme") === "dark" : systemIsDark.matches);
 
-/** Makes the style sheets follow the chosen scheme. */
-export function applyScheme() {
+/** Makes the style sheets follow the chosen scheme, before anything is painted with their colours. */
+function applyScheme() {
   const scheme = setting("scheme");
   document.documentElement.style.colorScheme = scheme || "light dark";
   byId("dark-styles").media = { dark: "all", light: "not all" }[scheme] ?? systemIsDark.media;
 }
+
+onSetting((name) => name === "scheme" && applyScheme());
+applyScheme();

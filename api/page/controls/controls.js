@@ -2,11 +2,11 @@
 
 import * as api from "../api.js";
 import { SelectorField } from "./selector_field.js";
-import { applyScheme, byId, element } from "../base/dom.js";
+import { byId, element, isDark, onSchemeChange } from "../base/dom.js";
 import { profileTypeTitle } from "../base/format.js";
 import { LabelSource } from "./label_source.js";
 import { RangeField } from "./range_field.js";
-import { isUtc, onSetting, setSetting, setting } from "../base/settings.js";
+import { isUtc, onSetting, setSetting } from "../base/settings.js";
 import { showHelp } from "../dialogs/help.js";
 import { baselineOf, NOWHERE, write } from "../state.js";
 import { showViewBar, startViewBar } from "./view_bar.js";
@@ -156,23 +156,20 @@ function keepRefreshing(seconds) {
 /** Binds the switches of colours and time zone, and the help. */
 function startSettings(state) {
   const zone = () => {
-    byId("zone").textContent = isUtc() ? "UTC" : "Local";
-    byId("scheme").textContent = { light: "Light", dark: "Dark" }[setting("scheme")] ?? "Auto";
+    byId("zone").textContent = isUtc() ? "UTC" : "Local time";
+    byId("scheme").textContent = isDark() ? "Light" : "Dark";
   };
   byId("zone").addEventListener("click", () => setSetting("zone", isUtc() ? "" : "utc"));
-  byId("scheme").addEventListener("click", () =>
-    setSetting("scheme", { "": "light", light: "dark", dark: "" }[setting("scheme")] ?? ""),
-  );
+  byId("scheme").addEventListener("click", () => setSetting("scheme", isDark() ? "light" : "dark"));
   byId("help").addEventListener("click", showHelp);
   onSetting((name) => {
     zone();
-    if (name === "scheme") applyScheme();
     if (name !== "zone") return;
     showControls(state.values);
     reload();
   });
+  onSchemeChange(zone);
   zone();
-  applyScheme();
 }
 
 function shortcut(event, state) {
@@ -188,7 +185,7 @@ function shortcut(event, state) {
   if (!byId("view").hidden)
     Object.assign(keys, {
       c: () => state.update({ chains: values.chains ? "" : "all" }, { replace: true }),
-      f: () => state.update({ ...NOWHERE, frames: values.frames === "all" ? "own" : "all" }),
+      f: () => state.update({ ...NOWHERE, frames: byId("frames").children[0].ariaPressed === "true" ? "all" : "own" }),
     });
   if (!Object.hasOwn(keys, event.key)) return;
   event.preventDefault();

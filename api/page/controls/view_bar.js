@@ -2,6 +2,7 @@
 
 import * as api from "../api.js";
 import { byId, element } from "../base/dom.js";
+import { either } from "../base/patterns.js";
 import { showMenu } from "../base/popups.js";
 import { baselineOf, NOWHERE } from "../state.js";
 
@@ -11,8 +12,18 @@ const CHIPS = [
   ["hide", "hidden"],
 ];
 
+/** What a filter is often about, as regular expressions. */
+const PRESETS = [
+  ["Python's interpreter", "(^|/)(lib)?python\\d[^/]*$"],
+  ["memory allocation (glibc)", "^(_int_|__libc_|__GI___)?(malloc|free|calloc|realloc)|^(sysmalloc|malloc_consolidate|unlink_chunk)"],
+  ["garbage collection", "^(gc_collect|deduce_unreachable|_?PyGC|runtime\\.(gc|scanobject|greyobject|bgsweep|markroot)|rgengc|gc_mark)|GarbageCollect|Scaveng|MarkCompact|^G1|^Z(Mark|Relocate)"],
+  ["JIT compilers", "CompileBroker|C[12]Compiler|CompilationJob|[Tt]urbofan|Maglev|Sparkplug"],
+  ["the kernel", "^\\[kernel\\]$"],
+];
+
 export function startViewBar(state, showProblem) {
-  for (const name of ["frames", "by", "group_by"]) {
+  byId("frames").addEventListener("click", ({ target }) => target.value && state.update({ ...NOWHERE, frames: target.value }));
+  for (const name of ["by", "group_by"]) {
     const select = byId(name.replace("_", "-"));
     select.addEventListener("change", () => state.update({ ...NOWHERE, [name]: select.value }));
   }
@@ -21,6 +32,13 @@ export function startViewBar(state, showProblem) {
   byId("chains").addEventListener("click", () =>
     state.update({ chains: state.values.chains ? "" : "all" }, { replace: true }),
   );
+  byId("filter-presets").replaceChildren(...PRESETS.map(([title, value]) => element("option", { value }, title)));
+  byId("filter").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const [kind, pattern] = [byId("filter-kind").value, byId("filter-pattern").value.trim()];
+    byId("filter-pattern").value = "";
+    if (pattern) state.update({ ...NOWHERE, [kind]: kind === "focus" ? pattern : either(state.values[kind], pattern) });
+  });
   byId("export").addEventListener("click", () => {
     const { left, bottom } = byId("export").getBoundingClientRect();
     const files = api.downloads(state.values, baselineOf(state.values));
@@ -34,17 +52,20 @@ export function startViewBar(state, showProblem) {
 }
 
 export function showViewBar(values) {
-  byId("frames").value = values.frames;
   byId("by").value = values.by;
   showLabel(byId("group-by"), values.group_by);
   byId("group-by").hidden = values.view !== "profile" || values.function !== "";
   byId("invert").hidden = values.function !== "";
-  byId("chains").hidden = values.invert === "true";
   byId("export").hidden = values.function !== "";
   byId("invert").setAttribute("aria-pressed", String(values.invert === "true"));
   byId("chains").setAttribute("aria-pressed", String(values.chains === "all"));
   byId("view").hidden = ["services", "operations"].includes(values.view) || (values.view === "requests" && !values.trace);
   byId("chips").replaceChildren(...CHIPS.filter(([name]) => values[name]).map(([name, title]) => chip(name, title, values[name])));
+}
+
+/** Says whose code an answer shows: the API decides where the state does not. */
+export function showFrames(frames) {
+  for (const button of byId("frames").children) button.setAttribute("aria-pressed", String(button.value === frames));
 }
 
 async function save(href, showProblem) {

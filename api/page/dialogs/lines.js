@@ -34,7 +34,7 @@ export async function showLines(values, shown) {
     const amount = (value) => element("td", {}, formatValue(value, unit), element("span", { class: "share" }, formatShare(value, total)));
     body.replaceChildren(
       ...lines.map(({ line, flat, cumulative }) => {
-        const href = addressOf(setting(templateName(values)), { file: shown.file, line, version: versionOf(values) });
+        const href = lineAddress(values, shown.file, line);
         const link = href ? element("a", { href, target: "_blank", rel: "noreferrer" }, String(line)) : String(line);
         const cell = amount(cumulative);
         cell.append(bar(cumulative / largest));
@@ -43,6 +43,10 @@ export async function showLines(values, shown) {
     );
   }
 }
+
+/** The address of a line by the template of the selected service, or "". */
+export const lineAddress = (values, file, line) =>
+  addressOf(setting(templateName(values)), { file, line, version: versionOf(values) });
 
 /** One template for each service that is selected: this browser keeps them. */
 const templateName = (values) => `link ${valueOf(values, "service")}`;

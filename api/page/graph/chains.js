@@ -10,9 +10,14 @@ import { levels } from "./tree.js";
  *           allFrames: Uint32Array}} DrawnTree
  */
 
-/** Returns the tree to draw; frames with a path ID in `unfolded` stay. @returns {DrawnTree} */
-export function foldChains(tree, unfolded) {
-  const { nodeOf, parent, folded, drawnOf } = walk(tree, (node) => isLink(tree, node) && !unfolded.has(tree.pathId[node]));
+/**
+ * Returns the tree to draw; frames with a path ID in `unfolded` stay. A chain is drawn as its innermost function: that is
+ * its last node, or the first one where stacks are `inverted`.
+ * @returns {DrawnTree}
+ */
+export function foldChains(tree, unfolded, inverted) {
+  const isFolded = (node) => isLink(tree, node) && !unfolded.has(tree.pathId[node]);
+  const { nodeOf, parent, folded, drawnOf } = walk(tree, isFolded, inverted);
   return drawnTree(tree, nodeOf, parent, folded, drawnOf);
 }
 
@@ -22,37 +27,40 @@ export function withAllFrames(tree) {
   return { ...tree, nodeOf: same, drawnOf: same, folded: new Uint32Array(tree.count), allFrames: tree.frame };
 }
 
-/** Returns the nodes of a chain from the outermost one to `node`, which took them in. */
-export function chainOf(tree, node, folded) {
+/** Returns the nodes of a chain, `node`, which took the others in, last. */
+export function chainOf(tree, node, folded, inverted) {
+  const next = inverted ? tree.childStart : tree.parent;
   const chain = [node];
-  for (let above = tree.parent[node]; chain.length <= folded; above = tree.parent[above]) chain.unshift(above);
+  for (let other = next[node]; chain.length <= folded; other = next[other]) chain.unshift(other);
   return chain;
 }
 
 /** Whether a node has no value of its own, and calls one function only. */
 function isLink(tree, node) {
   const { childStart, self, baseline, functions, frame } = tree;
-  if (node === 0 || node === tree.root || self[node] !== 0 || (baseline && baseline.self[node] !== 0)) return false;
+  if (node === 0 || self[node] !== 0 || (baseline && baseline.self[node] !== 0)) return false;
   if (functions.kind[frame[node]] === "label") return false;
   const child = childStart[node];
   return childStart[node + 1] - child === 1 && functions.kind[frame[child]] !== "icestream";
 }
 
 /** Goes through the nodes to draw in level order. */
-function walk(tree, isFolded) {
+function walk(tree, isFolded, inverted) {
   const { childStart } = tree;
   const nodeOf = [0];
+  const lastOf = [0];
   const parent = [-1];
   const folded = [0];
   const drawnOf = new Uint32Array(tree.count);
   for (let drawn = 0; drawn < nodeOf.length; drawn++) {
-    const node = nodeOf[drawn];
+    const node = lastOf[drawn];
     for (let child = childStart[node]; child < childStart[node + 1]; child++) {
       let last = child;
       let links = 0;
       for (; isFolded(last); last = childStart[last], links++) drawnOf[last] = nodeOf.length;
       drawnOf[last] = nodeOf.length;
-      nodeOf.push(last);
+      nodeOf.push(inverted ? child : last);
+      lastOf.push(last);
       parent.push(drawn);
       folded.push(links);
     }

@@ -3,6 +3,7 @@
 import { formatChange, sides } from "./change.js";
 import { bar, element } from "../base/dom.js";
 import { formatShare, formatValue } from "../base/format.js";
+import { lineAddress } from "../dialogs/lines.js";
 
 const FIRST_ROWS = 100;
 const MORE_ROWS = 400;
@@ -38,9 +39,9 @@ export class FunctionTable {
 
   /**
    * @param {{tree: object, sums: object, filter: ?Uint8Array, marked: ?Uint8Array, sort: string, only: string,
-   *          whole: number, columns: ?string[]}} content
+   *          whole: number, columns: ?string[], values: object}} content
    *   `filter` and `marked` by function; `only`: "new" or "gone" functions of a comparison; `whole`: the value that is
-   *   100 %; `columns`: the keys of those to show, null for all
+   *   100 %; `columns`: the keys of those to show, null for all; `values`: the page's state
    */
   show(content) {
     if (this.#content?.tree !== content.tree) {
@@ -117,7 +118,8 @@ export class FunctionTable {
       functions.name[row],
     );
     const where = this.#where.get(row);
-    const cells = [element("th", { scope: "row" }, name, where && element("span", { class: "where" }, where))];
+    const place = where ? element("span", { class: "where" }, where) : sourceOf(functions, row, this.#content.values);
+    const cells = [element("th", { scope: "row" }, name, place)];
     for (const { key } of columns.filter((column) => sums[column.key])) {
       const value = sums[key][row];
       const share = tree.baseline ? changeText(tree, sums, key, row) : formatShare(value, whole);
@@ -156,6 +158,15 @@ export class FunctionTable {
       `Show ${Math.min(MORE_ROWS, left)} more of ${left}`,
     );
   }
+}
+
+/** Where a function starts: the file's name and the line, as a link if this browser has a template of the repository. */
+function sourceOf({ file, line, name }, row, values) {
+  if (!file[row] || name[row].includes(file[row])) return null;
+  const text = file[row].slice(file[row].lastIndexOf("/") + 1) + (line[row] ? `:${line[row]}` : "");
+  const href = lineAddress(values, file[row], line[row]);
+  const properties = { class: "source", title: file[row] };
+  return href ? element("a", { ...properties, href, target: "_blank", rel: "noreferrer" }, text) : element("span", properties, text);
 }
 
 /** Returns where a menu opens: at the pointer, or below what the keyboard is on. */

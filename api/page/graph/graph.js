@@ -111,8 +111,7 @@ export class Graph {
 
   #draw() {
     const { chains, invert } = this.#state.values;
-    const all = chains === "all" || invert === "true"; // folding keeps the innermost frame, which comes first there
-    this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded);
+    this.#drawn = chains === "all" ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded, invert === "true");
     this.#look = this.#makeLook();
     this.icicle.show(this.#drawn, this.#look, this.#drawn.drawnOf[this.#zoomed]);
   }
@@ -127,7 +126,8 @@ export class Graph {
   }
 
   #chain(drawn) {
-    return chainOf(this.#tree, this.#drawn.nodeOf[drawn], this.#drawn.folded[drawn]);
+    const inverted = this.#state.values.invert === "true";
+    return chainOf(this.#tree, this.#drawn.nodeOf[drawn], this.#drawn.folded[drawn], inverted);
   }
 
   #unfold(chain) {
@@ -268,6 +268,7 @@ export class Graph {
       sort,
       only,
       whole: this.#tree.total[0],
+      values: this.#state.values,
     });
   }
 }

@@ -90,9 +90,17 @@ class Side {
 
   draw() {
     if (!this.#tree) return;
-    const all = this.#state.values.chains === "all" || this.name === "callers"; // the first caller is of interest
-    this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded);
+    const all = this.#state.values.chains === "all";
+    this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded, this.#inverted);
     this.#icicle.show(this.#drawn, makeLook(this.#drawn, this.#marked, false), this.#drawn.drawnOf[this.#zoomed]);
+  }
+
+  get #inverted() {
+    return this.name === "callers";
+  }
+
+  #chain(drawn) {
+    return chainOf(this.#tree, this.#drawn.nodeOf[drawn], this.#drawn.folded[drawn], this.#inverted);
   }
 
   get #reset() {
@@ -125,6 +133,7 @@ class Side {
       only: "",
       whole: total[this.#zoomed],
       columns: this.#columns,
+      values: this.#state.values,
     });
   }
 
@@ -137,8 +146,7 @@ class Side {
   }
 
   #describe(drawn) {
-    const node = this.#drawn.nodeOf[drawn];
-    return describeFrame(this.#tree, node, this.#zoomed, chainOf(this.#tree, node, this.#drawn.folded[drawn]));
+    return describeFrame(this.#tree, this.#drawn.nodeOf[drawn], this.#zoomed, this.#chain(drawn));
   }
 
   #announce(drawn) {
@@ -149,7 +157,7 @@ class Side {
   #unfoldItem(drawn) {
     const folded = this.#drawn.folded[drawn];
     const act = () => {
-      for (const node of chainOf(this.#tree, this.#drawn.nodeOf[drawn], folded)) this.#unfolded.add(this.#tree.pathId[node]);
+      for (const node of this.#chain(drawn)) this.#unfolded.add(this.#tree.pathId[node]);
       this.draw();
     };
     return folded ? [{ text: `Show its ${folded + 1} frames`, act }] : [];
