@@ -9,6 +9,8 @@ FAST := not pipeline and not store and not slow and not kafka and not ebpf and n
 TOGETHER := -n 5
 # What a test measured, when it fails on a machine that nobody can ask again.
 TELLING := --showlocals
+# With KEEP_SECONDS=1, `make test` keeps how long each file of tests took (tests/file_seconds.py).
+export KEEP_SECONDS
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test ruff schemas-check bpf-check kafka mypy-and-test-ebpf test-together test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
@@ -51,14 +53,14 @@ in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && a
    "PYTEST_DEBUG_TEMPROOT=/dev/shm"; exit}' /proc/mounts)
 
 test-together:
-	$(in-memory) $(BIN)/pytest $(TOGETHER) $(TELLING) -m "not ebpf and not alone and not soak" --durations 15
+	TEST_PASS=together $(in-memory) $(BIN)/pytest $(TOGETHER) $(TELLING) -m "not ebpf and not alone and not soak" --durations 15
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
-	$(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
+	TEST_PASS=ebpf $(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
-	$(BIN)/pytest $(TELLING) -m "alone and not soak" --durations 5 $(call files-with,alone)
+	TEST_PASS=alone $(BIN)/pytest $(TELLING) -m "alone and not soak" --durations 5 $(call files-with,alone)
 
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 4 -m "$(FAST)"

@@ -60,8 +60,9 @@ class Changing(LocalKafka):
     def __init__(self, data: Path) -> None:
         super().__init__(data, port=free_port())
         self._data = data
-        self.start()
-        create(self.settings(), partitions=PARTITIONS, replication=1)
+
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     @contextmanager
     def stopped(self) -> Iterator[Path]:

@@ -30,8 +30,11 @@ from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 from tests import quick_groups, unwind_tables
 from tests.changed_kafka import Changing
+from tests.file_seconds import pytest_runtest_logreport, pytest_terminal_summary
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
+
+__all__ = ["pytest_runtest_logreport", "pytest_terminal_summary"]
 
 # Clusters of two shards and of one, all of which are the engine itself (tests/sinks/clusters.py).
 _SHARD = "<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>"
@@ -42,7 +45,7 @@ ENGINE_CONFIG = (
 # While tests are collected hardly anything becomes garbage, and looking for it takes a quarter of the time.
 gc.disable()
 TESTS = Path(__file__).parent
-KAFKA = "apache_kafka"
+KAFKA, CHANGING = "apache_kafka", "changing_kafka"
 ITS_FILE_NAMES = {"ebpf", "alone", "soak"}
 """Marks of tests that run in passes of their own, which read the files with these words only."""
 # Tests of these folders share nothing but fixtures of the session, so each of them may run in any process. Tests of
@@ -56,7 +59,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks tests that take a broker, a store or start everything: `make test-fast` has none of them. Files mark other
     slow tests themselves."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    if KAFKA in item.nodeid:
+    if KAFKA in item.nodeid or CHANGING in item.nodeid:
         item.add_marker("kafka")
     elif fixtures & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] == "standalone":
         item.add_marker("pipeline")
@@ -77,7 +80,8 @@ def _text(path: Path) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every test that needs Apache Kafka says so in its ID; of others pytest-xdist knows nothing."""
     if "kafka_in_id" in metafunc.fixturenames:
-        metafunc.parametrize("kafka_in_id", [KAFKA], scope="session")
+        name = CHANGING if CHANGING in metafunc.fixturenames else KAFKA
+        metafunc.parametrize("kafka_in_id", [name], scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -105,8 +109,10 @@ class Groups(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         folder = file.removeprefix("tests/").partition("/")[0]
-        if KAFKA in nodeid:  # two groups: no more than two processes start an Apache Kafka
-            return f"{KAFKA}: pipeline" if folder == "pipeline" else KAFKA
+        if CHANGING in nodeid:  # three groups: no more than three processes start an Apache Kafka that others share
+            return CHANGING
+        if KAFKA in nodeid:
+            return f"{KAFKA}: streams" if folder in {"pipeline", "streams"} else KAFKA
         if folder == "browser":  # one Chromium and one API
             return folder
         return nodeid if folder in SEPARATE and file not in TOGETHER else file
@@ -233,19 +239,26 @@ def local_kafka(kafka_in_id: None, kafka_jars: None, tmp_path_factory: pytest.Te
 def apache_kafka(local_kafka: LocalKafka) -> KafkaSettings:
     """Settings of the Apache Kafka with all topics, empty, and without groups."""
     settings = local_kafka.settings()
-    delete_topics(settings)
-    delete_groups(settings)
-    create(settings, partitions=PARTITIONS, replication=1)
+    make_empty(settings)
     return settings
 
 
-@pytest.fixture
-def changing_kafka(kafka_in_id: None, kafka_jars: None, tmp_path: Path) -> Iterator[Changing]:
-    """An Apache Kafka of its own with all topics, whose logs the test changes."""
-    running = Changing(tmp_path / "kafka")
+@pytest.fixture(scope="session")
+def _changing(kafka_in_id: None, kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
+    running = Changing(tmp_path_factory.mktemp("changing_kafka"))
     yield running
     close_clients()
     running.close()
+
+
+@pytest.fixture
+def changing_kafka(_changing: Changing) -> Iterator[Changing]:
+    """An Apache Kafka with all topics, empty, and without groups, whose logs the test changes."""
+    if not _changing.runs():  # the test before has failed while it was stopped
+        _changing.start()
+    make_empty(_changing.settings())
+    yield _changing
+    close_clients()
 
 
 @pytest.fixture(params=["in_process_broker", pytest.param("apache_kafka", marks=pytest.mark.kafka)])
@@ -254,6 +267,13 @@ def broker(request: pytest.FixtureRequest) -> KafkaSettings:
     settings = request.getfixturevalue(request.param)
     assert isinstance(settings, KafkaSettings)
     return settings
+
+
+def make_empty(settings: KafkaSettings) -> None:
+    """Makes all topics anew, and deletes groups."""
+    delete_topics(settings)
+    delete_groups(settings)
+    create(settings, partitions=PARTITIONS, replication=1)
 
 
 def delete_groups(settings: KafkaSettings) -> None:

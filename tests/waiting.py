@@ -23,6 +23,6 @@ def wait_until(
 
 
 def pause_s(begun: float, least_s: float) -> float:
-    """Returns how long to wait before a condition that was asked at `begun` (time.monotonic) is asked again: twice as
-    long as the answer took, so that asking does not hold up what is waited for."""
-    return max(least_s, 2 * (time.monotonic() - begun))
+    """Returns how long to wait before a condition that was asked at `begun` (time.monotonic) is asked again: four
+    times as long as the answer took, so that asking does not hold up what is waited for, and other tests."""
+    return max(least_s, 4 * (time.monotonic() - begun))

@@ -25,9 +25,9 @@ ACROSS = T0 - WINDOW_NS // 2
 """Window 4 from here on reaches from one slice into the next one."""
 
 
-@pytest.fixture(params=[replay, backfill])
-def job(request: pytest.FixtureRequest) -> Any:
-    return request.param
+def by(job: Any, other: Any) -> Any:
+    """For tests that take `job`: both jobs come to a batch by the same steps (jobs/recompute), so one is enough."""
+    return pytest.mark.parametrize("job", [job, pytest.param(other, marks=pytest.mark.soak)])
 
 
 def arrive(stored: Stored, host_window: Window, partition: int, *topics: str) -> None:
@@ -62,6 +62,7 @@ def check(stored: Stored, job: Any) -> dict[str, Any]:
     return before
 
 
+@by(replay, backfill)
 def test_what_was_sent_again_into_another_partition_is_stored_once(stored: Stored, job: Any) -> None:
     assert (ACROSS + 3 * WINDOW_NS) // SLICE_NS < (ACROSS + 4 * WINDOW_NS) // SLICE_NS
     for sequence in range(1, WINDOWS + 1):
@@ -74,6 +75,7 @@ def test_what_was_sent_again_into_another_partition_is_stored_once(stored: Store
     assert len(found["batches"]) == 3 * 2 * WINDOWS
 
 
+@by(backfill, replay)
 def test_corrections_by_activity_of_another_partition_stay(stored: Stored, job: Any) -> None:
     """The activity came after both copies of its raw batch, and into one of the two partitions."""
     other = window(T0, 2, host=0, started_unix_nano=2, seed=1)
@@ -85,6 +87,7 @@ def test_corrections_by_activity_of_another_partition_stay(stored: Stored, job: 
     assert of_traces(stored) == traces
 
 
+@by(replay, backfill)
 def test_samples_get_the_traces_of_activity_in_another_partition(stored: Stored, job: Any) -> None:
     other = window(T0, 2, host=0, started_unix_nano=2, seed=1)
     arrive(stored, other, 0, ACTIVITY)
@@ -104,7 +107,7 @@ def of_traces(stored: Stored) -> dict[str, int]:
     return dict(rows)
 
 
-@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("partition", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_of_a_batch_in_two_partitions_one_copy_may_be_in_a_damaged_file(stored: Stored, partition: int) -> None:
     other = window(T0, 2, host=0, started_unix_nano=2, seed=1)
     for to in (0, 1):

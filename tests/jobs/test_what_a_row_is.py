@@ -37,7 +37,7 @@ def traced(client: Client) -> int:
     return int(client.query("SELECT sum(value) FROM trace_samples").result_rows[0][0])
 
 
-@pytest.mark.parametrize("forgotten", [range(1, WINDOWS + 1), [3]])
+@pytest.mark.parametrize("forgotten", [pytest.param(range(1, WINDOWS + 1), marks=pytest.mark.soak), [3]])
 def test_samples_get_the_traces_that_the_live_pipeline_forgot_in_both_stores(
     client: Client, tmp_path: Path, forgotten: list[int]
 ) -> None:
@@ -68,11 +68,16 @@ def test_samples_get_the_traces_that_the_live_pipeline_forgot_in_both_stores(
         ("samples", "span_id = toFixedString('wrong', 8)"),
         ("samples", "trace_id = toFixedString('wrong', 16)"),
         ("samples", "stack_id = stack_id + 1"),
-        ("samples", "tid = tid + 1"),
-        ("samples", "pid = pid + 1"),
-        ("activity", "operation = 'GET /wrong'"),
         ("activity", "duration_ns = duration_ns + 1"),
-        ("activity", "span_id = toFixedString('wrong', 8)"),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in (
+                ("samples", "tid = tid + 1"),
+                ("samples", "pid = pid + 1"),
+                ("activity", "operation = 'GET /wrong'"),
+                ("activity", "span_id = toFixedString('wrong', 8)"),
+            )
+        ),
     ],
 )
 def test_rows_that_say_something_else_are_replaced(client: Client, tmp_path: Path, name: str, change: str) -> None:

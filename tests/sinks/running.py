@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Message, TopicPartition
 
 from icestream.clickhouse.client import Clients
-from icestream.kafka.clients import consumer, producer
+from icestream.kafka.clients import MAY_REPEAT, consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import CLICKHOUSE_GROUP, SAMPLES
 from sinks.clickhouse.disk_room import DiskRoom
@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S
 
 
 def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0) -> None:
-    sender = producer(settings)
+    sender = producer(settings, **MAY_REPEAT)  # an idempotent one needs half a second before its first message
     for value in values:
         sender.produce(topic, value, key=b"host-1", partition=partition)
     assert sender.flush(PATIENCE_S) == 0

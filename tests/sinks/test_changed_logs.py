@@ -10,10 +10,12 @@ from confluent_kafka import KafkaException, Message
 from prometheus_client import REGISTRY
 
 from icestream.commands.topics import create
+from icestream.kafka import readiness
 from icestream.kafka.clients import admin_client
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, SAMPLES
 from sinks import service
+from sinks.runner import runner
 from sinks.settings import SinkSettings
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
@@ -23,6 +25,13 @@ from tests.sinks.running import Recording, committed, running, send
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sinks look every second whether logs have changed, not every 20."""
+    monkeypatch.setattr(readiness, "LOOK_S", 0.5)
+    monkeypatch.setattr(runner, "_CHECK_LOGS_S", 1.0)
 
 
 def values(name: str, count: int) -> list[bytes]:
@@ -81,7 +90,7 @@ def test_messages_after_a_lost_tail_are_all_read(changing_kafka: Changing, more:
     assert changed() > before
 
 
-@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("runs", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_topic_made_anew_is_read_from_its_beginning(changing_kafka: Changing, runs: bool) -> None:
     settings = changing_kafka.settings()
     send(settings, SAMPLES, *values("old", 5))
@@ -112,7 +121,10 @@ def test_a_topic_made_anew_within_a_moment_is_read_from_its_beginning(apache_kaf
     assert set(values("old", 5)) <= set(written(sink))
 
 
-def test_a_sink_that_runs_reads_an_old_copy_of_kafka(changing_kafka: Changing, tmp_path: Path) -> None:
+def test_a_sink_that_runs_reads_an_old_copy_of_kafka(
+    changing_kafka: Changing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_LOOK_FOR_S", 5.0)
     settings, sink = changing_kafka.settings(), Recording()
     send(settings, SAMPLES, *values("kept", 3))
     with stored(settings, 3, sink):

@@ -39,7 +39,13 @@ pytestmark = pytest.mark.pipeline
 
 START = 1_700_000_000 * 10**9
 IN_PROCESS = pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)
-"""For tests whose broker only has to take and give messages; else `broker` is each of the two."""
+"""For tests whose broker only has to take and give messages."""
+KAFKA_IN_SOAK = pytest.mark.parametrize(
+    "broker",
+    ["in_process_broker", pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.soak])],
+    indirect=True,
+)
+"""For tests beside which others show on an Apache Kafka that workers take over from each other."""
 
 
 class Worker:
@@ -117,6 +123,7 @@ def expected(made: list[Window]) -> tuple[int, int]:
     return sum(m.value for m in made), sum(sum(m.by_trace.values()) for m in made)
 
 
+@KAFKA_IN_SOAK
 def test_what_was_sent_comes_out_once_through_kills_and_a_stop(worker: Worker) -> None:
     made = []
     worker.start()
@@ -293,7 +300,8 @@ def assignments(worker: Worker) -> list[str]:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("noticed", [True, False])
+# What it does not notice, tests/streams/test_changed_logs.py has.
+@pytest.mark.parametrize("noticed", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_topics_that_are_made_anew_while_a_worker_runs_are_processed_from_their_beginning(
     apache_kafka: KafkaSettings, tmp_path: Path, noticed: bool
 ) -> None:
@@ -354,6 +362,7 @@ def test_partitions_that_are_added_while_a_worker_runs_are_processed_with_their_
         worker.process.wait()
 
 
+@KAFKA_IN_SOAK
 def test_a_backlog_that_does_not_fit_into_memory_is_processed_whole_if_raw_waits_for_activity(worker: Worker) -> None:
     made = [window(START, sequence) for sequence in range(1, 13)]
     for one in made:

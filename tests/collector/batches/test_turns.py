@@ -8,28 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
 
 from icestream.columns.packed import column
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
-from tests.collector.test_agent import PROGRAMS, batches, collecting
-from tests.pipeline.reading import follow
+from tests.collector.test_agent import PROGRAMS, collecting
+from tests.pipeline.reading import messages
 from tests.shares import compare_share
 
 pytestmark = pytest.mark.ebpf
 SOURCE = PROGRAMS / "turns.c"
-RUN_S, WINDOW_S, READ_S = 12, 3, 5
+RUN_S, WINDOW_S = 8, 3
 WITHIN = 0.06
-
-
-@pytest.fixture
-def reader(in_process_broker: KafkaSettings) -> Iterator[Consumer]:
-    reading = follow(in_process_broker, RAW)
-    yield reading
-    reading.close()
 
 
 def build(folder: Path, *flags: str) -> tuple[Path, Path]:
@@ -56,9 +48,7 @@ def samples(batch: RawBatch, pid: int) -> Iterator[tuple[str, str, str]]:
             yield os.path.basename(file), labels[series].get("service", ""), labels[series].get("thread_name", "")
 
 
-def seen(
-    broker: KafkaSettings, reader: Consumer, folder: Path, *command: str | Path, pid: int = 0
-) -> Counter[tuple[str, str, str]]:
+def seen(broker: KafkaSettings, folder: Path, *command: str | Path, pid: int = 0) -> Counter[tuple[str, str, str]]:
     """The samples of a program that the collector sees from its start on, or of the processes with this ID that it
     starts."""
     with collecting(broker, folder, "--interval", str(WINDOW_S), "--frequency", "499", "--cpu-budget", "0"):
@@ -67,8 +57,8 @@ def seen(
             process.kill()
         time.sleep(WINDOW_S)
     found: Counter[tuple[str, str, str]] = Counter()
-    for batch in batches(reader, READ_S):
-        found.update(samples(batch, pid or process.pid))
+    for message in messages(broker, RAW):
+        found.update(samples(RawBatch.FromString(message.value() or b""), pid or process.pid))
     return found
 
 
@@ -83,33 +73,33 @@ def share(found: Counter[tuple[str, str, str]], field: int) -> float:
 
 
 def test_libraries_that_take_turns_at_one_address_have_their_own_samples(
-    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+    in_process_broker: KafkaSettings, tmp_path: Path
 ) -> None:
     libraries = build(tmp_path, "-shared", "-fPIC", "-DLIBRARY")
     program = tmp_path / "turns"
     subprocess.run(["gcc", "-O1", SOURCE, "-o", program, "-ldl"], check=True)
-    found = seen(in_process_broker, reader, tmp_path, program, "libraries", "60", *libraries)
+    found = seen(in_process_broker, tmp_path, program, "libraries", "60", *libraries)
     named = Counter({fields: count for fields, count in found.items() if fields[0] in ("first", "second")})
     assert named.total() > 0.9 * found.total()
     compare_share("libraries in turns at one address: the first", 0.25, share(named, 0), WITHIN)
 
 
 def test_programs_that_execute_each_other_have_their_own_samples_and_labels(
-    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+    in_process_broker: KafkaSettings, tmp_path: Path
 ) -> None:
     first, second = build(tmp_path, "-no-pie", "-fno-pie")
-    found = seen(in_process_broker, reader, tmp_path, first, "programs", "200", first, second)
+    found = seen(in_process_broker, tmp_path, first, "programs", "200", first, second)
     check_all("programs that execute each other", found)
 
 
 def test_processes_that_get_the_same_id_have_their_own_samples_and_labels(
-    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+    in_process_broker: KafkaSettings, tmp_path: Path
 ) -> None:
     first, second = build(tmp_path, "-no-pie", "-fno-pie")
     with subprocess.Popen("true") as process:
         pass
     command = first, "processes", "200", first, second, str(process.pid)
-    check_all("processes of one ID", seen(in_process_broker, reader, tmp_path, *command, pid=process.pid))
+    check_all("processes of one ID", seen(in_process_broker, tmp_path, *command, pid=process.pid))
 
 
 def check_all(what: str, found: Counter[tuple[str, str, str]]) -> None:

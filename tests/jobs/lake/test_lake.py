@@ -157,7 +157,7 @@ def test_a_replay_corrects_what_spans_say(stored: Stored) -> None:
     ("name", "changed", "predicate"),
     [
         ("samples", {"profile_type": "'memory:inuse_space:bytes:space:bytes'"}, "tid = 8"),
-        ("activity", {"operation": "'GET /old'"}, "host_id = 'host-1'"),
+        pytest.param("activity", {"operation": "'GET /old'"}, "host_id = 'host-1'", marks=pytest.mark.soak),
         ("activity", {"entry_span_id": "X'0102030405060708'"}, "host_id = 'host-1'"),
     ],
 )

@@ -375,11 +375,19 @@ print(clients.get().query("SELECT (SELECT count() FROM samples), (SELECT count()
 """
 
 
+# At which insert a sink is killed, before or after it is done.
+@pytest.mark.parametrize(
+    "kills",
+    [
+        [("2", "after"), ("7", "before")],
+        pytest.param([("2", "before"), ("2", "after"), ("5", "after"), ("7", "before")], marks=pytest.mark.soak),
+    ],
+    ids=len,
+)
 def test_kill_9_between_any_two_inserts_neither_loses_nor_doubles(
-    in_process_broker: KafkaSettings, tmp_path: Path
+    in_process_broker: KafkaSettings, tmp_path: Path, kills: list[tuple[str, str]]
 ) -> None:
     arguments = [sys.executable, "-c", CHILD, f"chdb://{tmp_path}/chdb", in_process_broker.kafka]
-    kills = [("2", "before"), ("2", "after"), ("5", "after"), ("7", "before")]
     total = 0
     for kill in kills:
         for partition in range(2):

@@ -177,8 +177,8 @@ def test_an_optional_part_starts_when_the_file_comes_that_it_lacks(
 def test_a_part_that_dies_soon_after_it_was_ready_does_so_20_times_at_most(
     running: Supervisor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01,))
-    monkeypatch.setattr(supervisor, "_ASK_INTERVAL_S", 0.01)
+    for name, value in (("_BACKOFF_S", (0.01,)), ("_ASK_INTERVAL_S", 0.01), ("_RUNNING_TICK_S", 0.01)):
+        monkeypatch.setattr(supervisor, name, value)
     running.start(dies_when_ready("crashing", "3", tmp_path / "asked"))
     with pytest.raises(PartFailed, match="exit code 3, 20 times"):
         running.run(threading.Event())

@@ -57,11 +57,14 @@ def _kind(kind: type[OnCluster] | None, name: str, in_ci: bool = True) -> Any:
     return pytest.param(kind, id=name, marks=() if in_ci else pytest.mark.soak)
 
 
-# Shards take several times as long, and what differs on one shard are statements.
+# Shards take several times as long, and what differs on one shard are statements. One test runs on both in CI: the one
+# that compares all answers and rows before and after.
 ON_SHARDS = pytest.mark.parametrize(
     "clients", [_kind(None, "one server"), _kind(Shards, "shards"), _kind(OneShard, "one shard", False)], indirect=True
 )
-ON_CLUSTERS = pytest.mark.parametrize("clients", [_kind(Shards, "shards"), _kind(OneShard, "one shard")], indirect=True)
+ON_CLUSTERS = pytest.mark.parametrize(
+    "clients", [_kind(Shards, "shards"), _kind(OneShard, "one shard", False)], indirect=True
+)
 
 
 @pytest.fixture(params=[_kind(None, "one server"), _kind(Shards, "shards", False), _kind(OneShard, "one shard", False)])
@@ -140,7 +143,6 @@ def test_sums_of_operations_and_samples_stay_and_heavy_and_drawn_requests_are_wh
     assert "light requests are no longer kept" in draw_traces(now_listed)
 
 
-@ON_SHARDS
 def test_the_requests_that_used_most_and_took_longest_are_kept(requests: Requests, api: Api) -> None:
     """Those above the percentile by more than a sketch's error, each operation and day for itself."""
     requests.come(300, first=0.1, days=0.1)
@@ -347,7 +349,6 @@ class Dying:
         return getattr(self._client, name)
 
 
-@ON_SHARDS
 def test_a_thinning_that_is_killed_between_two_statements_loses_nothing_and_goes_on(
     requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,7 +464,6 @@ def test_a_thinning_that_was_killed_is_done_again_after_an_hour(requests: Reques
         assert states(requests) == {DAYS[0]: expected}
 
 
-@ON_SHARDS
 @pytest.mark.parametrize("days", [3, 0])
 def test_sinks_thin_requests_unless_all_are_to_be_kept(
     requests: Requests, days: int, monkeypatch: pytest.MonkeyPatch
