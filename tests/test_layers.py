@@ -24,7 +24,7 @@ FOLDERS: dict[str, set[str]] = {
     "api.tree": {"queries"},
     "api.comparison": {"statistics", "tree", "queries"},
     "api.views": {"queries", "tree"},
-    "api.render": {"queries", "tree"},
+    "api.render": {"statistics", "queries", "tree"},
     "api.http": {"statistics", "comparison", "queries", "tree", "views", "render"},
     "api.terminal": {"statistics"},  # asks over HTTP
     "api.commands": {"http", "terminal"},

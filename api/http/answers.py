@@ -20,6 +20,7 @@ from api.queries.stacks.stack_values import StackValues
 from api.render import collapsed, firefox, pgo, pprof, rows, speedscope
 from api.render.pprof_of_functions import pprof_of_functions
 from api.render.tree import tree
+from api.statistics.evidence import Evidence
 from api.tree.distinct import distinct_ids
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
@@ -103,10 +104,12 @@ def _export_response(
             return _file(speedscope.speedscope(*about), speedscope.MEDIA_TYPE, speedscope.FILE_NAME)
 
 
-def tree_answer(drawn: Drawn, shape: TreeShape, scales: Sequence[float]) -> dict[str, Any]:
+def tree_answer(
+    drawn: Drawn, shape: TreeShape, scales: Sequence[float], evidence: Evidence | None = None
+) -> dict[str, Any]:
     """The members that describe a tree; `scales` has a factor for the values of each side."""
     picture = make_picture(drawn.graph, shape.max_nodes, shape.width, drawn.root, scales)
-    return tree(picture, drawn.table, drawn.stacks.functions, max_functions=shape.max_nodes)
+    return tree(picture, drawn.table, drawn.stacks.functions, max_functions=shape.max_nodes, evidence=evidence)
 
 
 def json_response(body: Any) -> Response:

@@ -83,11 +83,15 @@ class SandwichAnswer(SelectionAnswer):
 class DiffFunctions(TreeFunctions):
     baseline_flat: list[int]
     baseline_cumulative: list[int]
+    changed: list[int] | None = Field(
+        description="1 where the samples support that the flat value changed; null: not of CPU"
+    )
 
 
 class DiffNodes(TreeNodes):
     baseline_self: list[int]
     baseline_total: list[int]
+    changed: list[int] | None = Field(description="Likewise, the total")
 
 
 class DiffCut(TreeCut):

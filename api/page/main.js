@@ -7,6 +7,7 @@ import { Costs } from "./costs.js";
 import { showFrames } from "./controls/view_bar.js";
 import { formatCpus, formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
+import { perRequest } from "./graph/per_request.js";
 import { Sandwich } from "./graph/sandwich.js";
 import { showHoles } from "./holes.js";
 import { Operations } from "./operations.js";
@@ -43,7 +44,7 @@ const LOADING_MS = 200;
 const views = {
   services: (values, signal) => showList("services", services, values, signal),
   operations: (values, signal) => showList("operations", operations, values, signal),
-  slow: async (values, signal) => showGraph(await api.slow(values, shapeOf(values), signal), values),
+  slow: async (values, signal) => showGraph(perRequest(await api.slow(values, shapeOf(values), signal)), values),
   profile: showProfile,
   compare: showComparison,
   requests: showRequests,
@@ -144,7 +145,10 @@ async function askMatched(focus, signal) {
   const answers = {
     profile: () => api.merge(values, shape, signal),
     compare: () => api.diff(values, baselineOf(values), shape, signal),
-    slow: () => api.slow(values, shape, signal),
+    slow: async () => {
+      const answer = await api.slow(values, shape, signal);
+      return { total: answer.total / answer.slow.requests };
+    },
     requests: () => api.traceTree(values.trace, values, shape, signal),
   };
   return (await (answers[values.view] ?? answers.profile)()).total;

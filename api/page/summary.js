@@ -53,7 +53,7 @@ function slowSummary({ slow, fast, measure, samples, baseline_samples: fastSampl
       `${formatCount(group.requests)} ${word} requests (${measure === "cpu" ? "CPU " : ""}${bound} ${formatValue(group.bound_ns)}): `,
       `mean ${formatValue(group.mean_duration_ns)}, CPU ${formatValue(group.mean_cpu_ns)}, ${formatCount(count)} samples`,
     );
-  return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "drawn for the same number of requests")];
+  return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "values are those of one request")];
 }
 
 /** Returns what to say, and buttons that lead to where samples may be. */

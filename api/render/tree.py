@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from api.statistics.evidence import Evidence
 from api.tree.distinct import distinct_numbers
 from api.tree.functions import KINDS, FunctionRows
 from api.tree.picture import Picture
@@ -16,8 +17,11 @@ _PREFIXES = ("", "baseline_")
 _KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
-def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functions: int) -> dict[str, Any]:
-    """The members that describe a tree, with arrays as lists. If it has a second side, that is the baseline.
+def tree(
+    picture: Picture, table: TopTable, functions: FunctionRows, max_functions: int, evidence: Evidence | None = None
+) -> dict[str, Any]:
+    """The members that describe a tree, with arrays as lists. If it has a second side, that is the baseline, and
+    `changed` says where `evidence` supports a change; it is null without evidence.
 
     `table` has the sums of functions, whether they are in the picture or not. Those of the functions in the picture are
     in the answer, and of others the `max_functions` with the largest ones.
@@ -42,6 +46,12 @@ def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functio
             values = np.zeros(len(used), np.int64)
             values[rows] = sums[side, is_used]
             columns["functions"][prefix + column] = values
+    if len(graph.self_values) > 1:
+        nodes["changed"] = evidence and evidence.changed(graph.total_values).astype(np.uint8)
+        of_functions = np.zeros(len(used), np.uint8)
+        if evidence:
+            of_functions[rows] = evidence.changed(table.flat)[is_used]
+        columns["functions"]["changed"] = of_functions if evidence else None
     return {"root": picture.root, "cut": cut, "rest": rest, **columns, "nodes": nodes}
 
 

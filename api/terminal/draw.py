@@ -30,6 +30,7 @@ def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
         f"{_scope(diff)}: {amount(total, unit)}, baseline {diff['baseline_selector']}: {amount(before, unit)}"
         + ("; shares of each side's own total" if diff["relative"] else "; shares of the larger total")
         + "\n   now    was   more"
+        + ("   (~: the samples do not support a change)" if diff["nodes"]["changed"] else "")
     )
     larger = max(total * diff["scale"], before * diff["baseline_scale"], 1)
 
@@ -40,7 +41,9 @@ def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
 
     def share(row: int) -> tuple[float, str]:
         now, was = shares(row)
-        return max(now, was), f"{now:5.1f}% {was:5.1f}% {now - was:+6.1f}"
+        changed = diff["nodes"]["changed"]
+        more = f"{now - was:+6.1f}" if changed is None or changed[row] else f"{'~':>6}"
+        return max(now, was), f"{now:5.1f}% {was:5.1f}% {more}"
 
     return "\n".join([head, *_frames(diff, share, min_percent), *_cut(diff)])
 

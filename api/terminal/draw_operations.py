@@ -38,12 +38,13 @@ def draw_slow(answer: dict[str, Any]) -> str:
         (
             *(amount(round(row[f"{side}flat_per_request"]), unit) for side in ("", "baseline_")),
             *(amount(round(row[f"{side}cumulative_per_request"]), unit) for side in ("", "baseline_")),
-            printable(row["name"]), printable(place),
+            "~" if row["changed"] is False else "", printable(row["name"]), printable(place),
         )
         for row, place in zip(differences, beside, strict=True)
     ]  # fmt: skip
-    names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)", "module")
-    return "\n".join([*head, *thinned_line(answer), *table(names, rows, 4)])
+    names = ("flat slow", "fast", "cumulative slow", "fast", "", "function (of one request)", "module")
+    unsure = ["~: the samples do not support that the flat values differ"] if any(row[4] for row in rows) else []
+    return "\n".join([*head, *thinned_line(answer), *table(names, rows, 5), *unsure])
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

@@ -44,16 +44,50 @@ def test_worse_is_red_better_is_green_and_the_table_says_it_in_words(page: Page,
     assert blue > red + 40
 
 
-def test_a_change_is_on_the_scale_of_the_value_beside_it(page: Page, site: Site) -> None:
-    """Few slow requests are compared with many fast ones, as if there were as many of both."""
-    page.open(view="slow", selector='{service="checkout", operation="GET /cart"}')
-    scale, flat, before = page.js(
-        "const { baseline, functions } = icestream.graph.tree;"
-        "return [baseline.profileScale / baseline.scale, functions.flat, functions.baselineFlat]"
+def test_slow_requests_are_shown_by_the_values_of_one_request_and_what_samples_support(page: Page, site: Site) -> None:
+    selector = '{service="checkout", operation="POST /checkout"}'
+    page.open(view="slow", selector=selector)
+    answer = site.ask("operations/slow", selector=selector, frames="all")
+    functions, names = answer["functions"], [answer["strings"][name] for name in answer["functions"]["name"]]
+    slow, fast = answer["slow"]["requests"], answer["fast"]["requests"]
+    more = {
+        name: now / slow - before / fast
+        for name, now, before, changed in zip(
+            names, functions["flat"], functions["baseline_flat"], functions["changed"], strict=True
+        )
+        if changed
+    }
+    assert 0 < len(more) < len(names) - 1
+    rows = page.texts("#table tbody tr:not(.folded) th button")
+    assert sorted(rows) == sorted(more)
+    first = max(more, key=lambda name: more[name])
+    shown = page.texts("#table tbody td:last-child")[rows.index(first)]
+    assert shown.startswith("+")
+    factor = {"s": 1e9, "ms": 1e6}[shown.split()[1]]
+    assert float(shown[1:].split()[0]) * factor == pytest.approx(more[first], rel=0.01)
+
+
+def test_what_samples_do_not_support_is_folded_into_a_row_with_its_sum_and_not_coloured(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle, selector='{service="checkout"}')
+    changed, count = page.js(
+        "const { functions } = icestream.graph.tree;"
+        "return [functions.changed.filter(Boolean).length, functions.count - 1]"
     )
-    assert scale > 2
-    more = max(now - old / scale for now, old in zip(flat, before, strict=True))
-    assert page.texts("#table tbody td:last-child")[0] == f"+{more / 1e9:.2f} s"
+    assert 0 < changed < count
+    assert len(page.all("#table tbody tr:not(.folded)")) == changed
+    (folded,) = page.texts("#table tr.folded th button")
+    assert folded == f"{count - changed} functions whose change the samples do not support"
+    page.click("#table tr.folded th button")
+    assert len(page.all("#table tbody tr")) == count
+    assert len(page.all("#table tbody :is(.worse, .better)")) == changed
+    node = page.js(
+        "const { baseline, total, width, count } = icestream.graph.tree; const nodes = [...Array(count).keys()];"
+        "const differs = (n) => Math.abs(total[n] / baseline.total[n] - 1) > 0.1 && !baseline.changed[n];"
+        "return nodes.filter(differs).sort((a, b) => width[b] - width[a])[0]"
+    )
+    box = page.box(node)
+    red, green, _ = page.colour_at(box["left"] + 2, box["top"] + 2)
+    assert abs(red - green) < 10
 
 
 def test_what_is_almost_gone_is_not_said_to_be_gone(page: Page) -> None:

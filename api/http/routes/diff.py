@@ -16,10 +16,12 @@ from api.http.graph_model import Diff, graph_responses
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
+from api.queries.operations.confidence import is_cpu
 from api.queries.selection.selection import Selection
 from api.queries.selection.selector import format_selector
 from api.queries.stacks.stack_values import StackValues, read_selected_stacks
 from api.render.collapsed import MEDIA_TYPE, collapsed
+from api.statistics.evidence import Evidence
 from api.tree.graph import build_graph
 from api.views.drawn import Arrangement, draw
 from api.views.join import join_moved
@@ -101,9 +103,19 @@ def diff_response(
         }
     scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
     head |= {"frames": view.frames.value, "relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
-    return json_response(
-        head | tree_answer(draw(stacks, values, Arrangement(shape.invert), shape.root), shape, (scale, baseline_scale))
-    )
+    scales = (scale, baseline_scale)
+    evidence = evidence_of(head["profile_type"], sides, scales if absolute else None)
+    drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
+    return json_response(head | tree_answer(drawn, shape, scales, evidence))
+
+
+def evidence_of(profile_type: str, sides: Sequence[StackValues], scales: tuple[float, float] | None) -> Evidence | None:
+    """What values of a profile and its baseline were measured by; `scales` as of Evidence. None if a side is empty, and
+    for other values than CPU, whose samples stand for different amounts."""
+    now, before = sides
+    if not is_cpu(profile_type) or min(now.total, before.total, now.samples, before.samples) <= 0:
+        return None
+    return Evidence((now.total, before.total), (now.samples, before.samples), scales)
 
 
 def relative_scales(total: int, baseline_total: int) -> tuple[float, float]:

@@ -14,13 +14,14 @@ from api.http.app_state import ApiState, app_state
 from api.http.error_model import error_responses
 from api.http.graph_model import DiffMembers, graph_responses
 from api.http.parameters import selection
-from api.http.routes.diff import side_by_side
+from api.http.routes.diff import evidence_of, side_by_side
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries.operations.request_groups import RequestGroup, read_slow_and_fast
 from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
 from api.queries.traces.thinned import thinned_json, thinned_until
+from api.statistics.evidence import Evidence
 from api.tree.functions import FunctionRows
 from api.tree.top_table import TopTable
 from api.views.drawn import Arrangement, draw
@@ -45,6 +46,7 @@ class Difference(Answer):
     baseline_flat_per_request: float
     cumulative_per_request: float
     baseline_cumulative_per_request: float
+    changed: bool | None  # whether the samples support that the flat values differ
 
 
 class SlowAgainstFast(DiffMembers):
@@ -109,16 +111,17 @@ def slow_requests(
     drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
     most = max(group.requests for group in found)
     scales = (most / found[0].requests, most / found[1].requests)
+    evidence = evidence_of(selection.profile_type, sides, scales)
     head: dict[str, Any] = selection.as_json() | {
         "measure": measure.value, "slow": _requests(found[0]), "fast": _requests(found[1]),
-        "differences": _differences(drawn.table, stacks.functions, found),
+        "differences": _differences(drawn.table, stacks.functions, found, evidence),
         "frames": view.frames.value, "scale": scales[0], "baseline_scale": scales[1],
     } | thinned_json(until)  # fmt: skip
     for side, prefix in zip(sides, ("", "baseline_"), strict=True):
         head |= {
             f"{prefix}total": side.total, f"{prefix}samples": side.samples, f"{prefix}stacks": len(side.stack_ids),
         }  # fmt: skip
-    return json_response(head | tree_answer(drawn, shape, scales))
+    return json_response(head | tree_answer(drawn, shape, scales, evidence))
 
 
 def _check(selection: Selection, slow: float, fast: float) -> None:
@@ -134,11 +137,12 @@ def _requests(group: RequestGroup) -> dict[str, int]:
 
 
 def _differences(
-    table: TopTable, functions: FunctionRows, groups: tuple[RequestGroup, RequestGroup]
+    table: TopTable, functions: FunctionRows, groups: tuple[RequestGroup, RequestGroup], evidence: Evidence | None
 ) -> list[dict[str, Any]]:
     """Functions; those whose flat values per request differ most come first."""
     requests = np.array([[group.requests] for group in groups])
     flat, cumulative = table.flat / requests, table.cumulative / requests
+    changed = evidence.changed(table.flat) if evidence else None
     order = np.lexsort((table.groups, -np.abs(cumulative[0] - cumulative[1]), -np.abs(flat[0] - flat[1])))
     listed = []
     for row in order[:_MOST_DIFFERENCES].tolist():
@@ -148,5 +152,6 @@ def _differences(
             for name, values in (("flat", flat), ("cumulative", cumulative))
             for side, prefix in enumerate(("", "baseline_"))
         }
-        listed.append({"name": function.name, "module": function.module, "file": function.file} | sums)
+        place = {"name": function.name, "module": function.module, "file": function.file}
+        listed.append(place | sums | {"changed": None if changed is None else bool(changed[row])})
     return listed

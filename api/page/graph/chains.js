@@ -86,7 +86,7 @@ function drawnTree(tree, nodes, parents, folded, drawnOf) {
     pathId: pick(tree.pathId),
     cut: pick(tree.cut),
     root: drawnOf[tree.root],
-    baseline: baseline && { ...baseline, total: pick(baseline.total), self: pick(baseline.self) },
+    baseline: baseline && { ...baseline, total: pick(baseline.total), self: pick(baseline.self), changed: pick(baseline.changed) },
     nodeOf,
     drawnOf,
     folded,

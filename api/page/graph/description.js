@@ -3,7 +3,7 @@
 import { byId } from "../base/dom.js";
 import { formatShare, formatValue } from "../base/format.js";
 import { formatChange } from "./change.js";
-import { sidesOf } from "./look.js";
+import { isSupported, sidesOf } from "./look.js";
 
 const CHAIN_SHOWN = 8;
 
@@ -25,7 +25,7 @@ export function describeFrame(tree, node, zoomed, chain = [node]) {
   if (zoomed !== 0 && !baseline) rows.push(["of the zoomed frame", formatShare(total[node], total[zoomed])]);
   if (baseline) {
     rows.push(["baseline", amount(baseline.total[node], baseline.total[0])]);
-    rows.push(["change", formatChange(...sidesOf(tree, node))]);
+    rows.push(["change", formatChange(...sidesOf(tree, node)) + (isSupported(tree, node) ? "" : ", which the samples do not support")]);
   }
   if (chain.length > 1) rows.push(["called through", through(tree, chain)]);
   if (functions.kind[row] === "jit") rows.push(["kind", "JIT or interpreter"]);

@@ -3,18 +3,20 @@
 import { literal } from "../base/patterns.js";
 
 /**
- * Sums by function; `rows`: functions that occur; `restFlat`: the sum of those that are not listed.
+ * Sums by function; `rows`: functions that occur; `changed`: where samples support that the flat value
+ * changed, null if that is not known; `restFlat`: the sum of those that are not listed.
  * @typedef {{rows: Uint32Array, flat: ArrayLike<number>, cumulative: ArrayLike<number>,
- *            baselineFlat: ?ArrayLike<number>, baselineCumulative: ?ArrayLike<number>, restFlat: number}} Sums
+ *            baselineFlat: ?ArrayLike<number>, baselineCumulative: ?ArrayLike<number>, changed: ?ArrayLike<number>,
+ *            restFlat: number}} Sums
  */
 
 /** Returns the API's sums of all that is below the tree's root, whatever the tree leaves out. @returns {Sums} */
 export function exactSums({ functions }) {
-  const { flat, cumulative, baselineFlat, baselineCumulative, restFlat } = functions;
+  const { flat, cumulative, baselineFlat, baselineCumulative, changed, restFlat } = functions;
   const columns = [flat, cumulative, baselineFlat, baselineCumulative].filter(Boolean);
   const occurs = (row) => columns.some((column) => column[row] !== 0);
   const rows = Uint32Array.from(flat.keys()).filter(occurs);
-  return { rows, flat, cumulative, baselineFlat, baselineCumulative, restFlat };
+  return { rows, flat, cumulative, baselineFlat, baselineCumulative, changed, restFlat };
 }
 
 /** Sums up the part of the tree below `root`. Recursion counts once in `cumulative`. @returns {Sums} */
@@ -26,6 +28,7 @@ export function sumFunctions(tree, root = 0) {
     cumulative: sums(),
     baselineFlat: baseline && sums(),
     baselineCumulative: baseline && sums(),
+    changed: null,
     restFlat: 0,
   };
   const occurs = new Uint8Array(functions.count);

@@ -25,6 +25,7 @@ export class FunctionTable {
   #host;
   #actions;
   #shown = FIRST_ROWS;
+  #unfolded = false; // whether changes are listed that the samples do not support
   #content = null;
   #where = new Map(); // functions that share their name -> where they are
 
@@ -46,6 +47,7 @@ export class FunctionTable {
   show(content) {
     if (this.#content?.tree !== content.tree) {
       this.#shown = FIRST_ROWS;
+      this.#unfolded = false;
       this.#where = placesOfNamesakes(content.tree.functions);
     }
     this.#content = content;
@@ -54,9 +56,13 @@ export class FunctionTable {
     const all = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
     const columns = all.filter(({ key }) => !content.columns || content.columns.includes(key));
     const found = [...sums.rows].filter((row) => row > 0 && (!filter || filter[row]));
-    const rows = tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found;
+    const listed = tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found;
+    const folds = sums.changed && sort.endsWith("change") && !filter && !only && !this.#unfolded;
+    const rows = folds ? listed.filter((row) => sums.changed[row]) : listed;
     const shown = firstRows(rows, this.#shown, content, sort);
     const body = element("tbody", {}, ...shown.map((row) => this.#row(row, columns)));
+    const folded = folds ? listed.filter((row) => !sums.changed[row]) : [];
+    if (folded.length) body.append(this.#foldedRow(folded, columns));
     const table = element(
       "table",
       { class: "functions", "aria-label": "Functions and their values" },
@@ -147,6 +153,22 @@ export class FunctionTable {
     return element("div", { class: "group sides", role: "group", "aria-label": "Functions on one side" }, ...sides.map(button));
   }
 
+  /** A row for functions whose change the samples do not support, with the sums of them; a click shows them. */
+  #foldedRow(rows, columns) {
+    const { tree, sums } = this.#content;
+    const show = () => {
+      this.#unfolded = true;
+      this.show(this.#content);
+    };
+    const text = `${rows.length} functions whose change the samples do not support`;
+    const properties = { type: "button", "data-key": "folded", title: "Show them", onclick: show };
+    const flat = rows.reduce((sum, row) => sum + sums.flat[row], 0);
+    const change = rows.reduce((sum, row) => sum + difference(tree, sums, row), 0);
+    const cells = { flat: formatValue(flat, tree.unit), change: signedValue(change, tree.unit) };
+    const others = columns.filter(({ key }) => key !== "name").map(({ key }) => element("td", {}, cells[key] ?? ""));
+    return element("tr", { class: "folded" }, element("th", { scope: "row" }, element("button", properties, text)), ...others);
+  }
+
   #moreButton(left) {
     const more = () => {
       this.#shown += MORE_ROWS;
@@ -233,6 +255,11 @@ function difference(tree, sums, row) {
 
 function changeCell(tree, sums, row) {
   const change = difference(tree, sums, row);
-  const [kind, sign] = change > 0 ? ["worse", "+"] : change < 0 ? ["better", "−"] : ["", ""];
-  return element("td", { class: kind }, `${sign}${formatValue(Math.abs(change), tree.unit)}`);
+  const supported = !sums.changed || sums.changed[row];
+  const kind = !supported ? "" : change > 0 ? "worse" : change < 0 ? "better" : "";
+  return element("td", { class: kind }, signedValue(change, tree.unit));
+}
+
+function signedValue(change, unit) {
+  return `${change > 0 ? "+" : change < 0 ? "−" : ""}${formatValue(Math.abs(change), unit)}`;
 }

@@ -92,7 +92,8 @@ export class Graph {
     if (changed.has("search") || changed.has("regex") || changed.has("colours")) this.#recolour();
     if (!changed.has("at")) this.#showTable();
     const isUnknown = at && this.#zoomed === 0;
-    return changed.has("at") && (isUnknown || (this.#zoomed !== this.#tree.root && this.#isCut(this.#zoomed)));
+    const isPart = this.#zoomed !== this.#tree.root;
+    return changed.has("at") && (isUnknown || (isPart && (this.#isCut(this.#zoomed) || Boolean(this.#tree.baseline))));
   }
 
   /** Returns a node's position and size in the window, in pixels. */

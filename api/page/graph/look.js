@@ -31,11 +31,11 @@ export function makeLook(tree, matchedFunctions, blueOrange) {
   }
   return {
     palette: changePalette(blueOrange),
-    colour: Uint8Array.from(frame, (_, node) => changeColour(changeOf(...sidesOf(tree, node)))),
+    colour: Uint8Array.from(frame, (_, node) => changeColour(isSupported(tree, node) ? changeOf(...sidesOf(tree, node)) : 0)),
     matched,
     label: (node) => {
       const [now, before] = sidesOf(tree, node);
-      return isSame(changeOf(now, before)) ? name(node) : `${formatChange(now, before)} · ${name(node)}`;
+      return isSame(changeOf(now, before)) || !isSupported(tree, node) ? name(node) : `${formatChange(now, before)} · ${name(node)}`;
     },
   };
 }
@@ -51,6 +51,9 @@ function matchedNodes({ count, drawnOf, allFrames }, matchedFunctions) {
   });
   return matched;
 }
+
+/** Whether the samples support that a node changed; true where they do not tell. */
+export const isSupported = ({ baseline: { changed } }, node) => !changed || changed[node] !== 0;
 
 /** Both sides of a node's total in a comparison, scaled. */
 export const sidesOf = (tree, node) => sides(tree.baseline, tree.total[node], tree.baseline.total[node]);

@@ -23,13 +23,16 @@
  * @property {string} unit
  */
 
-/** @typedef {{total: Float64Array, self: Float64Array, scale: number, profileScale: number}} Baseline */
+/**
+ * `changed`: where the samples support that a node changed; null if they do not tell that at all.
+ * @typedef {{total: Float64Array, self: Float64Array, scale: number, profileScale: number, changed: ?Uint8Array}} Baseline
+ */
 /**
  * `flat` and `cumulative` (and those of the baseline) are exact sums of what is below the tree's root, whatever was left
  * out there; `restFlat` is the sum of functions that are not listed.
  * @typedef {{count: number, name: string[], module: string[], file: string[], line: number[], kind: string[],
  *            named: number[], flat: number[], cumulative: number[], baselineFlat: ?number[],
- *            baselineCumulative: ?number[], restFlat: number, pathNumber: Uint32Array}} Functions
+ *            baselineCumulative: ?number[], changed: ?number[], restFlat: number, pathNumber: Uint32Array}} Functions
  */
 
 /** Returns the Tree of an answer to merge, diff, or a trace. */
@@ -46,6 +49,7 @@ export function readTree(answer) {
         self: Float64Array.from(nodes.baseline_self),
         scale: answer.baseline_scale,
         profileScale: answer.scale,
+        changed: nodes.changed && Uint8Array.from(nodes.changed),
       }
     : null;
   const functions = readFunctions(answer);
@@ -144,6 +148,7 @@ function readFunctions({ functions, strings, kinds, rest }) {
     cumulative: functions.cumulative,
     baselineFlat: functions.baseline_flat ?? null,
     baselineCumulative: functions.baseline_cumulative ?? null,
+    changed: functions.changed ?? null,
     restFlat: rest.flat,
     pathNumber: Uint32Array.from(functions.name, (name, row) =>
       ~crc32(crc32(crc32(-1, `${strings[name]}\0`), `${strings[functions.module[row]]}\0`), strings[functions.file[row]]),

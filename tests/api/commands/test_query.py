@@ -137,7 +137,7 @@ def test_lists_of_requests_are_merged_and_compared(
     merged = ask(capsys, "merge", "--url", url, "--traces", str(slow))
     assert merged.splitlines()[0] == "{}: 30 ms in 3 samples, 1 stacks"
     compared = ask(capsys, "diff", "--url", url, "--traces", str(slow), "--baseline-traces", str(fast))
-    assert "100.0%   0.0% +100.0    hot" in compared
+    assert "100.0%   0.0%      ~    hot" in compared
     assert main(["query", "diff", "--url", url, "--traces", str(slow)]) == 1
     assert "--baseline-traces" in capsys.readouterr().err
 
@@ -200,6 +200,9 @@ def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> No
     empty = '{service="none"}'
     out = ask(capsys, "diff", "--url", url, *TIMES, "--baseline-selector", "{}", "--selector", empty)
     assert "0.0%  75.0%  -75.0    hot" in out
+    few = ask(capsys, "diff", "--url", url, *TIMES, "--baseline-selector", "{}", "--focus", "hot")
+    assert "(~: the samples do not support a change)" in few
+    assert "100.0% 100.0%      ~    hot" in few
 
 
 def test_functions_of_one_name_have_their_module_beside_it(

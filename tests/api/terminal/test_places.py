@@ -64,7 +64,8 @@ def test_rows_of_what_slow_requests_do_differ_as_well() -> None:
     answer: dict[str, Any] = {
         "slow": group, "fast": group, "unit": "nanoseconds", "thinned_until": None,
         "differences": [
-            {"name": name, "module": module, "file": file} | dict.fromkeys(sums, 1.0) for name, module, file in MAINS
+            {"name": name, "module": module, "file": file, "changed": None} | dict.fromkeys(sums, 1.0)
+            for name, module, file in MAINS
         ],
     }  # fmt: skip
     rows = draw_slow(answer).splitlines()[3:]

@@ -39,6 +39,22 @@ def test_an_absolute_diff_and_one_with_an_empty_side_scale_nothing(api: Api) -> 
     assert (answer["baseline_total"], answer["scale"], answer["baseline_scale"]) == (0, 1.0, 1.0)
 
 
+def test_changes_that_the_samples_support_are_marked(api: Api, client: Client) -> None:
+    for version, counts in (("1.4", (100, 450, 450)), ("1.5", (190, 405, 405))):
+        labels = {"service": "shop", "version": version}
+        for part, count in zip((HOT, OLD, NEW), counts, strict=True):
+            fill(client, [Sample((MAIN, part), 10_000_000 * count, count, labels=labels)])
+    sides = {"selector": '{version="1.5"}', "baseline_selector": '{version="1.4"}'}
+    answer = api.json("/api/v1/diff", **sides)
+    for columns in (answer["functions"], answer["nodes"]):
+        rows = columns.get("function", range(len(columns["changed"])))
+        names = [answer["strings"][answer["functions"]["name"][row]] for row in rows]
+        changed = dict(zip(names, columns["changed"], strict=True))
+        assert changed == {"total": 0, "main": 0, "hot": 1, "old": 0, "new": 0}
+    empty = api.json("/api/v1/diff", **sides | {"baseline_selector": '{version="none"}'})
+    assert (empty["functions"]["changed"], empty["nodes"]["changed"]) == (None, None)
+
+
 def test_gauges_are_compared_by_value(api: Api, client: Client) -> None:
     """A service with twice as many goroutines of each kind must not look the same."""
     kind = "goroutines:goroutine:count:goroutine:count"
@@ -50,6 +66,7 @@ def test_gauges_are_compared_by_value(api: Api, client: Client) -> None:
         answer = api.json("/api/v1/diff", absolute=absolute, **sides)
         assert (answer["total"], answer["baseline_total"]) == (200, 100)
         assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (False, 1.0, 1.0)
+        assert answer["nodes"]["changed"] is None
 
 
 @pytest.mark.usefixtures("two_versions")

@@ -35,6 +35,7 @@ def test_what_the_slow_requests_do_beside_comes_first(api: Api) -> None:
     assert (answer["samples"], answer["baseline_samples"]) == (5 * 5, 50 * 2)
     first = answer["differences"][0]
     assert (first["name"], first["flat_per_request"], first["baseline_flat_per_request"]) == ("cold", 3 * SAMPLE_NS, 0)
+    assert {row["name"]: row["changed"] for row in answer["differences"]} == {"cold": True, "hot": False, "main": False}
     assert {row["name"]: row["flat_per_request"] for row in answer["differences"]}["hot"] == 2 * SAMPLE_NS
     names = [answer["strings"][row] for row in answer["functions"]["name"]]
     assert {MAIN.names[0], HOT.names[0], COLD.names[0]} <= set(names)
