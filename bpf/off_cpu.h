@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How long threads wait: from the switch at which a thread leaves its CPU to the switch at which it gets one again.
+/* How long threads are off their CPU: from the switch at which a thread leaves it to the switch at which it gets one
+ * again. Until the thread is woken, it waits for something; from then on it is on the run queue, and waits for a CPU. A
+ * thread that leaves its CPU although it could continue (preemption, sched_yield) is on the run queue at once.
  *
- * Follows a random share of all waits. The stack is taken when a wait begins, while the thread is still the current one,
- * and its key is kept with the time. When the thread is back, the wait is sent if it was long enough. User space divides
- * by the share, so that sums are right on average.
- *
- * A thread that leaves its CPU although it could continue (preemption, sched_yield) waits only for a CPU. Such waits are
- * not followed.
+ * Follows a random share of all switches. The stack is taken when a wait begins, while the thread is still the current
+ * one, and its key is kept with the time. When the thread is back, both times are sent. User space divides by the share,
+ * so that sums are right on average.
  */
 #ifndef ICESTREAM_OFF_CPU_H
 #define ICESTREAM_OFF_CPU_H
@@ -15,8 +14,10 @@
 #include "unwind.h"
 
 /* include/linux/sched.h. Stopped, traced and dead threads are left out. */
+#define TASK_RUNNING 0x0
 #define TASK_INTERRUPTIBLE 0x1
 #define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_STOPPED 0x4
 #define TASK_WAKING 0x200 /* is being woken */
 #define TASK_RTLOCK_WAIT 0x1000
 #define WAITS (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE | TASK_WAKING | TASK_RTLOCK_WAIT)
@@ -29,7 +30,8 @@ struct wait {
 	u32 tid;
 	struct context context; /* when the wait began */
 	u64 distance; /* control.off_cpu_distance when the wait began */
-	u64 duration_ns;
+	u64 duration_ns; /* without the run queue; as the next, see `kept` */
+	u64 queue_ns;	 /* on the run queue; in `waiting`, when it got there, or 0 */
 };
 
 /* Address of a waiting thread's task_struct -> its wait. A killed thread gets a CPU once more, to end, so no entry stays
@@ -87,14 +89,36 @@ static __always_inline bool is_chosen(struct control *settings)
 	return true;
 }
 
-static __always_inline bool is_waiting(struct task_struct *task)
+static __always_inline u32 state_of(struct task_struct *task)
 {
 	struct task_struct___since_5_14 *now = (void *)task;
 	struct task_struct___before_5_14 *before = (void *)task;
 
+#if defined(COMPILED_BY_BCC) && OFFSET_STATE == UNKNOWN_OFFSET
+	return TASK_STOPPED; /* so no wait is followed */
+#endif
 	if (bpf_core_field_exists(now->__state))
-		return BPF_CORE_READ(now, __state) & WAITS;
-	return BPF_CORE_READ(before, state) & WAITS;
+		return BPF_CORE_READ(now, __state);
+	return BPF_CORE_READ(before, state);
+}
+
+/* What is sent of a time: shorter ones than `least` are sent by chance, in proportion to their length, and count as
+ * `least`. So few are sent, and their sum is right on average. 0: it is not sent. */
+static __always_inline u64 kept(u64 length, u64 least)
+{
+	if (length >= least)
+		return length;
+	return bpf_get_prandom_u32() < (length << 32) / least ? least : 0;
+}
+
+/* The wait of a thread, if it is followed; 0: it is not. */
+static __always_inline struct wait *wait_of(u64 task)
+{
+	u32 slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
+
+	if (!waiting_here || !*(volatile u32 *)waiting_here)
+		return 0;
+	return bpf_map_lookup_elem(MAP(waiting), &task);
 }
 
 /* The current thread, which was observed, leaves its CPU. */
@@ -106,6 +130,7 @@ static __always_inline void fall_asleep(struct walk *w)
 		.pid = w->pid,
 		.tid = w->tid,
 		.context = w->context,
+		.queue_ns = w->runnable ? w->time_monotonic_ns : 0,
 	};
 	u64 task = bpf_get_current_task();
 	u32 zero = 0, slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
@@ -120,25 +145,32 @@ static __always_inline void fall_asleep(struct walk *w)
 		__sync_fetch_and_add(waiting_here, 1);
 }
 
+/* A thread that waited is put on the run queue. */
+static __always_inline void wake_up(u64 task)
+{
+	struct wait *wait = wait_of(task);
+
+	if (wait && !wait->queue_ns)
+		wait->queue_ns = bpf_ktime_get_ns();
+}
+
 /* A thread gets a CPU. */
-static __always_inline void wake_up(u64 task, struct control *settings)
+static __always_inline void run(u64 task, struct control *settings)
 {
 	u32 slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
-	struct wait *wait;
-	u64 now, duration;
+	struct wait *wait = wait_of(task);
+	u64 now, queued, least = settings->off_cpu_least_ns;
 
-	if (!waiting_here || !*(volatile u32 *)waiting_here)
-		return;
-	wait = bpf_map_lookup_elem(MAP(waiting), &task);
-	if (!wait)
+	if (!wait || !waiting_here)
 		return;
 	now = bpf_ktime_get_ns();
-	duration = now - wait->time_monotonic_ns;
-	if (duration < settings->off_cpu_least_ns) {
+	queued = wait->queue_ns ? wait->queue_ns : now;
+	wait->duration_ns = kept(queued - wait->time_monotonic_ns, least);
+	wait->queue_ns = kept(now - queued, least);
+	if (!wait->duration_ns && !wait->queue_ns) {
 		count(OFF_CPU_SHORT);
 	} else {
 		wait->time_monotonic_ns = now;
-		wait->duration_ns = duration;
 		if (bpf_ringbuf_output(MAP(waits), wait, sizeof(*wait), BPF_RB_NO_WAKEUP))
 			count(LOST_OFF_CPU_BUFFER_FULL);
 	}

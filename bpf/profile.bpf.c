@@ -5,7 +5,8 @@
  * `profile` takes the kernel's part of the stack, `unwind` the user's part, `python` and its like the Python frames, and
  * `ship` sends all of it. Each continues with the next by a tail call, and keeps its state in a per-CPU map. So every
  * program stays small enough for the verifiers of old kernels.
- * Where `off_cpu` is attached, it runs on every switch of threads. The switches that it follows take the same way.
+ * Where `off_cpu` is attached, it runs on every switch of threads, and `off_cpu_wake` whenever a thread is woken. The
+ * switches that are followed take the same way.
  *
  * Oldest kernel: 5.8. It needs BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable arrays (5.5),
  * and bounded loops (5.3); docs/loaders.md says what that means. One object serves every little-endian architecture: on
@@ -365,6 +366,11 @@ static __always_inline void observe(void *ctx, struct walk *w, struct control *s
 	if (way == OFF_CPU && !has_memory) /* kernel threads only wait for work */
 		return;
 	count(way == OFF_CPU ? OFF_CPU_FOLLOWED : OBSERVED);
+	if (way == OFF_CPU && w->runnable) { /* it was preempted anywhere: its stack says nothing, and is a new one each time */
+		w->d.kernel_depth = 0;
+		go_on(ctx, way, SHIP);
+		return;
+	}
 	take_kernel_stack(ctx, w);
 	if (has_memory) {
 		if (!settings->unwind) {
@@ -404,15 +410,27 @@ int off_cpu(struct bpf_raw_tracepoint_args *ctx)
 	u32 zero = 0;
 	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
 	struct walk *w;
+	u32 state;
 
 	if (!settings)
 		return 0;
-	wake_up(ctx->args[2], settings);
-	if (ctx->args[0] || !is_chosen(settings) || !is_waiting((void *)ctx->args[1]))
+	run(ctx->args[2], settings);
+	if (!is_chosen(settings))
 		return 0;
+	state = ctx->args[0] ? TASK_RUNNING : state_of((void *)ctx->args[1]); /* args[0]: it was preempted */
 	w = this_walk();
-	if (w)
-		observe(ctx, w, settings, OFF_CPU);
+	if (!w || (state != TASK_RUNNING && !(state & WAITS)))
+		return 0;
+	w->runnable = state == TASK_RUNNING;
+	observe(ctx, w, settings, OFF_CPU);
+	return 0;
+}
+
+/* Runs whenever a thread is put on the run queue because it was woken. */
+SEC("raw_tracepoint")
+int off_cpu_wake(struct bpf_raw_tracepoint_args *ctx)
+{
+	wake_up(ctx->args[0]);
 	return 0;
 }
 

@@ -104,6 +104,7 @@ struct walk {
 	u32 tid;
 	u32 epoch;
 	u32 runs; /* how often the walking program ran */
+	bool runnable; /* off-CPU: the thread waits only for a CPU */
 	struct image image;
 	struct process process;
 	u32 known_as; /* the process ID under which `process` was found: its own or its parent's */

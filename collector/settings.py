@@ -31,7 +31,9 @@ class CollectorSettings(ProducerSettings):
     off_cpu: float = setting(
         0.0, "follow this share of the threads' waits for the off-CPU profile: 1 for all, 0 for none"
     )
-    off_cpu_threshold_ms: float = setting(1.0, "leave waits of fewer milliseconds out of the off-CPU profile")
+    off_cpu_threshold_ms: float = setting(
+        1.0, "send shorter times off CPU, in milliseconds, by chance in proportion to their length"
+    )
     interval: float = setting(5.0, "send a batch every so many seconds")
     settle: float = setting(0.3, "wait so many seconds for the activity that belongs to a batch")
     loader: str = setting("auto", "load the eBPF programs with libbpf (kernel with BTF), bcc (compiles), or auto")
@@ -82,7 +84,7 @@ class CollectorSettings(ProducerSettings):
             ("share", 0, 1),
             ("share_interval", 1, 86_400),
             ("off_cpu", 0, 1),
-            ("off_cpu_threshold_ms", 0, 86_400_000),
+            ("off_cpu_threshold_ms", 0, 1_000),
             ("unwind_tables_mb", 1, 1024),
             ("interval", 0.1, 600),
             ("most_operations", 1, 100_000),

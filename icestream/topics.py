@@ -39,6 +39,8 @@ MAX_MESSAGE_BYTES = 900_000
 
 DEFAULT_PROFILE_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 OFF_CPU_PROFILE_TYPE = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"
+RUN_QUEUE = "[run queue]"
+"""The innermost function of off-CPU samples of threads that could run, but had no CPU."""
 
 TIMESTAMP_TYPE = "LogAppendTime"
 """What timestamps of messages are: icestream.messages.plausible compares the times in messages with them."""

@@ -50,6 +50,10 @@ class SpanAnswer(Cpu):
     service: str
     start_unix_nano: int = Field(default=0, description="Missing until the application has reported the span")
     end_unix_nano: int = Field(default=0, description="As start_unix_nano")
+    thread_time_ns: int = Field(
+        description="How long threads worked in the span, or waited in it; without its children"
+    )
+    waits: dict[str, int] | None = Field(description="Nanoseconds by reason, as in RequestTime")
 
 
 class ServiceCpu(Cpu):
@@ -75,7 +79,28 @@ class TraceHead(Trace):
     like: Like
 
 
+class RequestTime(Answer):
+    """What the time of a request was: thread_time_ns is CPU, waits, and what is not explained."""
+
+    duration_ns: int = Field(description="From the start of the root span to its end")
+    thread_time_ns: int = Field(description="How long threads worked for it, or waited, all together")
+    threads: int = Field(description="How many; 0: not known, because no service sends activity")
+    no_thread_ns: int = Field(description="How long no thread worked for it: a task awaited something")
+    cpu_ns: int
+    waits: dict[str, int] | None = Field(
+        description="Nanoseconds by reason: lock, disk, network, pipe, sleep, run_queue or other; null: not profiled"
+    )
+    off_cpu_low_ns: int = Field(description="With the next, the 95 % confidence interval of all waits together")
+    off_cpu_high_ns: int
+    followed_of: int = Field(description="One of so many waits was followed, and stands for all of them")
+    unprofiled_hosts: list[str] = Field(description="Hosts that do not profile waits")
+    unexplained_ns: int = Field(
+        description="Negative where the waits that were followed stand for more than there were"
+    )
+
+
 class TraceCpuAnswer(TraceHead):
+    time: RequestTime | None = Field(description="null: not asked for, as the profile type is not CPU")
     spans: list[SpanAnswer]
     more_spans: int
     services: list[ServiceCpu]
@@ -116,6 +141,19 @@ TRACE_CPU_EXAMPLE = {
         "start": "2026-01-31T11:30:00.000Z",
         "end": "2026-01-31T12:30:00.500Z",
     },
+    "time": {
+        "duration_ns": 500000000,
+        "thread_time_ns": 500000000,
+        "threads": 1,
+        "no_thread_ns": 0,
+        "cpu_ns": 421733112,
+        "waits": {"network": 60000000, "run_queue": 15000000},
+        "off_cpu_low_ns": 75000000,
+        "off_cpu_high_ns": 75000000,
+        "followed_of": 1,
+        "unprofiled_hosts": [],
+        "unexplained_ns": 3266888,
+    },
     "spans": [
         {
             "span_id": "00f067aa0ba902b7",
@@ -126,6 +164,8 @@ TRACE_CPU_EXAMPLE = {
             **_CPU,
             "start_unix_nano": 1769860800000000000,
             "end_unix_nano": 1769860800500000000,
+            "thread_time_ns": 500000000,
+            "waits": {"network": 60000000, "run_queue": 15000000},
         }
     ],
     "more_spans": 0,

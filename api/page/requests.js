@@ -6,9 +6,9 @@ import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
 import { formatMoment, formatRecent } from "./base/times.js";
 import { formatCpu, confidenceInterval, measureOf, shown } from "./cpu_text.js";
 import { showSpans } from "./span_table.js";
+import { timeTexts } from "./time_text.js";
 import { showTraceLink } from "./trace_link.js";
 
-const OFF_CPU = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds";
 const FIRST_ROWS = 50;
 const MAX_ROWS = 1000;
 
@@ -50,16 +50,12 @@ export class Requests {
 
   /** Shows the sums and spans of one request. Returns its tree for the graph (the API's JSON). */
   async open(trace, values, shape, signal) {
-    const [sums, tree, waits] = await Promise.all([
+    const [sums, tree] = await Promise.all([
       api.traceCpu(trace, values, signal),
       api.traceTree(trace, values, shape, signal),
-      // A request that only samples of CPU name is not known of waits.
-      api.traceCpu(trace, { profile_type: OFF_CPU }, signal).catch(() => ({ spans: [] })),
     ]);
     const cpu = { ...shown(sums, values.profile_type), spans: sums.spans.map((span) => shown(span, values.profile_type)) };
-    const isWaits = values.profile_type === OFF_CPU;
-    const waited = isWaits ? [] : waits.spans.filter((span) => span.samples > 0);
-    const first = showSpans(cpu, new Map(waited.map((span) => [span.span_id, span.sampled_cpu_ns])));
+    const first = showSpans(cpu);
     byId("trace-title").textContent = visible(first?.name || cpu.operation || "Request");
     showSums(cpu, sampledTitle(values.profile_type));
     byId("trace-thinned").hidden = !cpu.thinned;
@@ -152,7 +148,9 @@ function showSums(cpu, sampledTitle) {
   const largest = Math.max(sampledCpu, whole, 1);
   const row = (name, value, ...more) => [element("dt", {}, name), element("dd", {}, value, ...more)];
   const isCpu = expected !== null || cpu.thread_cpu_ns > 0;
+  const time = cpu.time && timeTexts(cpu.time);
   byId("trace-figures").replaceChildren(
+    ...(time ? row("Time", time.sum, element("span", { class: "hint" }, time.notes.join(" "))) : []),
     ...(isCpu ? row("CPU", formatCpu(cpu), bar(whole / largest), element("span", { class: "hint" }, measureOf(cpu))) : []),
     ...row(sampledTitle, formatValue(sampledCpu), bar(sampledCpu / largest), confidenceInterval(cpu)),
     ...row("Samples", formatCount(samples), expected === null ? "" : element("span", { class: "hint" }, `${expected} expected`)),

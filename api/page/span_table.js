@@ -3,15 +3,17 @@
 import { byId, element } from "./base/dom.js";
 import { formatCpu, confidenceInterval } from "./cpu_text.js";
 import { formatShare, formatValue } from "./base/format.js";
+import { waitTexts } from "./time_text.js";
 
-/** Shows the spans of a request ({cpu_ns, spans}). `waits`: off-CPU time by span ID, empty if it is not profiled. */
-export function showSpans({ cpu_ns: whole, spans }, waits) {
+/** Shows the spans of a request ({cpu_ns, spans}). */
+export function showSpans({ cpu_ns: whole, spans }) {
   const ordered = inTreeOrder(spans);
   const timed = spans.filter((span) => span.end_unix_nano);
   const start = Math.min(...timed.map((span) => span.start_unix_nano));
   const duration = Math.max(1, ...timed.map((span) => span.end_unix_nano - start));
   byId("span-axis").textContent = timed.length ? `0 – ${formatValue(duration)}` : "";
-  byId("span-waits").hidden = waits.size === 0;
+  const hasWaits = spans.some(({ waits }) => waitTexts(waits).length);
+  byId("span-waits").hidden = !hasWaits;
   byId("span-rows").replaceChildren(
     ...ordered.map(({ span, depth }) => {
       const name = element("th", { scope: "row" }, span.name || span.span_id || "(no span)");
@@ -21,7 +23,7 @@ export function showSpans({ cpu_ns: whole, spans }, waits) {
         element("td", { class: "text" }, span.service),
         element("td", { class: "track" }, track(span, start, duration)),
         element("td", {}, formatCpu(span), element("span", { class: "share" }, formatShare(span.cpu_ns, whole))),
-        waits.size > 0 && element("td", {}, formatValue(waits.get(span.span_id) ?? 0)),
+        hasWaits && element("td", {}, ...waitTexts(span.waits).map((text) => element("div", {}, text))),
         element("td", {}, formatValue(span.sampled_cpu_ns), confidenceInterval(span)),
       ];
       return element("tr", { title: `span ${span.span_id}` }, name, ...cells);

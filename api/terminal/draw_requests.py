@@ -8,6 +8,8 @@ from icestream.process.printable import printable
 from icestream.times import format_unix_nano
 
 _HEADS = ("CPU", "sampled CPU", "95 % from", "to", "samples")
+_AT_ONCE = 1.01
+"""With more thread time for its duration than this, several threads worked for a request at a time."""
 
 
 def draw_traces(traces: dict[str, Any]) -> str:
@@ -50,14 +52,46 @@ def draw_trace(trace: dict[str, Any]) -> str:
         f"{amount(trace['sampled_cpu_ns'])} sampled CPU{interval} in {trace['samples']} samples"
     )
     rows = [
-        (*_cpu(span), span["span_id"] or "(no span)", printable(span["service"]), printable(_named(span)))
+        (
+            *_cpu(span), span["span_id"] or "(no span)", printable(span["service"]), printable(_named(span)),
+            ", ".join(_waits(span["waits"])),
+        )
         for span in trace["spans"]
-    ]
+    ]  # fmt: skip
     hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['cpu_ns'])}" for host in trace["hosts"])
-    spans = table((*_HEADS, "span", "service", "name"), rows, len(_HEADS))
+    spans = table((*_HEADS, "span", "service", "name", "waits"), rows, len(_HEADS))
     more = [f"{trace['more_spans']} more spans"] if trace["more_spans"] else []
     thinned = ["its thread CPU and most of its spans are no longer kept; its samples are"] if trace["thinned"] else []
-    return "\n".join([head, *thinned, *_few(trace), *spans, *more, f"hosts: {hosts}"])
+    time = [] if trace["time"] is None else time_lines(trace["time"])
+    return "\n".join([head, *time, *thinned, *_few(trace), *spans, *more, f"hosts: {hosts}"])
+
+
+def time_lines(time: dict[str, Any]) -> list[str]:
+    """What the time of a request was, as a sum; how sure that is; and how to profile its waits if they are not."""
+    duration, unexplained = time["duration_ns"], time["unexplained_ns"]
+    alone = time["thread_time_ns"] <= _AT_ONCE * (duration - time["no_thread_ns"])
+    parts = [f"{amount(time['cpu_ns'])} CPU", *_waits(time["waits"])]
+    if alone and time["no_thread_ns"]:
+        parts.append(f"{amount(time['no_thread_ns'])} on no thread")
+    if unexplained > 0:
+        parts.append(f"{amount(unexplained)} unexplained")
+    of = amount(duration)
+    if not alone:
+        of += f", {amount(time['thread_time_ns'])} of {time['threads']} threads"
+    lines = [f"{of} = {' + '.join(parts)}"]
+    if (followed_of := time["followed_of"]) > 1:
+        interval = f"{amount(time['off_cpu_low_ns'])} to {amount(time['off_cpu_high_ns'])}"
+        lines.append(f"one wait in {followed_of} was followed and stands for all: waits are {interval} (95 %)")
+    elif unexplained < 0 and time["threads"] == 0:
+        lines.append("that is more than its duration: it ran on several threads")
+    if hosts := time["unprofiled_hosts"]:
+        names = ", ".join(map(printable, hosts))
+        lines.append(f"waits are not profiled on {names}: icestream collect --off-cpu 1 profiles them")
+    return lines
+
+
+def _waits(waits: dict[str, int] | None) -> list[str]:
+    return [f"{amount(value)} {reason.replace('_', ' ')}" for reason, value in (waits or {}).items()]
 
 
 def _times(trace: dict[str, Any]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from collector.batches.moments import split
 from collector.bpf.samples import ENDS, FOUND_WITHOUT_RULE, DrainedSamples
-from collector.kernel import Kernel
+from collector.kernel import GENERATED, Kernel
 from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.processes.mapped_history import Located
 from collector.processes.mappings import ProcessMappings
@@ -16,8 +16,10 @@ from collector.python.processes import PYTHON, PythonProcesses
 from icestream import ids
 from icestream.columns import index_ranges
 from icestream.messages.raw_encoder import Stacks
+from icestream.topics import RUN_QUEUE
 
 _NO_NAME = JitName("", "")
+_RUN_QUEUE = JitName(RUN_QUEUE, "")
 _NULL_PAGE_BYTES = np.uint64(4096)
 _WITHOUT_RULE = JitName("[without unwinding rule]", TRUNCATED.file)
 
@@ -64,6 +66,8 @@ def locate(
         stack = _add_python(samples, python, rows, stack, position[keep])
     depth = np.bincount(stack, minlength=len(depth))
     stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
+    if samples.stack_queued is not None:
+        stack, depth = _add_run_queue(samples.stack_queued, rows, stack, depth)
     position = index_ranges.positions(depth)
 
     key = ids.combine(
@@ -110,6 +114,16 @@ def _add_reasons(
     at = np.cumsum(depth)[cut]
     rows.insert(at, TRUNCATED, [_reason(end) for end in ENDS], ends[cut])
     return np.insert(stack, at, cut), depth + (ends != 0)
+
+
+def _add_run_queue(
+    queued: np.ndarray, rows: "_Rows", stack: np.ndarray, depth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Adds an innermost frame to each stack of a thread that was on the run queue."""
+    of = np.flatnonzero(queued)
+    at = (np.cumsum(depth) - depth)[of]
+    rows.insert(at, GENERATED, [_RUN_QUEUE], np.zeros(len(of), np.int64))
+    return np.insert(stack, at, of), depth + queued
 
 
 def _reason(end: str) -> JitName:

@@ -4,8 +4,6 @@ The eBPF program sends a stack once a window, however often a process, or the ke
 addresses meanwhile.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from collector.bpf.samples import DrainedSamples
@@ -26,20 +24,7 @@ def split(samples: DrainedSamples, mappings: ProcessMappings, kernel: Kernel) ->
         all_times = np.zeros(len(samples.stack_pid), np.uint64)
         all_times[rows] = times
         return samples, all_times
-    frames = index_ranges.rows_of(rows, samples.stack_depth)
-    python = index_ranges.rows_of(rows, samples.stack_python)
-    return replace(
-        samples,
-        stack=stack.astype(np.uint32),
-        stack_pid=samples.stack_pid[rows],
-        stack_kernel_depth=samples.stack_kernel_depth[rows],
-        stack_depth=samples.stack_depth[rows],
-        frames=samples.frames[frames],
-        stack_end=samples.stack_end[rows],
-        stack_python=samples.stack_python[rows],
-        python_code=samples.python_code[python],
-        python_info=samples.python_info[python],
-    ), times
+    return samples.with_stacks(rows, stack), times
 
 
 def _by_kernel_code(samples: DrainedSamples, of_sample: np.ndarray, kernel: Kernel) -> np.ndarray:

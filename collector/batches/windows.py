@@ -156,7 +156,7 @@ class Windows:
         common = RawBatch(
             host_id=self._host_id,
             profile_type=profile_type,
-            period=drained.period_ns if samples.value is None else 1,
+            period=drained.period_ns if samples.value is None else samples.followed_of,
             activity_complete_unix_nano=drained.end_monotonic_ns + offset_ns,
             activity_sequence=self._sequences[ACTIVITY],
             clock_offset_ns=offset_ns,

@@ -1,4 +1,4 @@
-"""The off-CPU profile: how long threads waited, and where (bpf/off_cpu.h; docs/off-cpu.md)."""
+"""The off-CPU profile: how long threads waited or were on the run queue, and where (bpf/off_cpu.h; docs/off-cpu.md)."""
 
 import logging
 import os
@@ -18,10 +18,12 @@ from collector.bpf.samples import DrainedSamples
 
 log = logging.getLogger(__name__)
 
-TRACEPOINT = "sched_switch"
+TRACEPOINTS = {"off_cpu": "sched_switch", "off_cpu_wake": "sched_wakeup"}
+"""Programs, and where they run."""
 MOST_DISTANCE = 1 << 32
 MOST_VALUE = 1e18  # ns: 32 years
 PENDING_BYTES = 32 << 20  # of records in this process between two drains; beyond, the kernel's buffer fills
+_DISTANCE, _WAIT_NS, _QUEUE_NS = range(7, records.WAIT_WORDS - 1)  # of a record without its header
 _LOST = ("lost_off_cpu_buffer_full", "lost_off_cpu_table_full")
 
 
@@ -30,7 +32,7 @@ class Waits:
     """Which waits to follow."""
 
     share: float  # of all, from 0 to 1; it becomes the nearest 2 / n
-    least_ns: int  # shorter ones are not sent
+    least_ns: int  # of shorter times, some are sent, which stand for this
 
 
 def check(loader: str = "auto") -> str | None:
@@ -71,7 +73,9 @@ class OffCpu:
     def set_share(self, part: float) -> None:
         """From now on follows this part of the share in the settings."""
         share = self._waits.share * part
-        self._program.set_off_cpu(min(round(2 / share), MOST_DISTANCE) if share else 0, self._waits.least_ns)
+        distance = min(round(2 / share), MOST_DISTANCE) if share else 0
+        self._followed_of = max(round(distance / 2), 1)
+        self._program.set_off_cpu(distance, self._waits.least_ns)
 
     def poll(self) -> np.ndarray:
         """Moves records into this process's memory. Returns the processes they are of (uint32, distinct)."""
@@ -96,25 +100,35 @@ class OffCpu:
         return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, [1, 6]].ravel()
 
     def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> DrainedSamples:
-        """The waits that ended since the last drain. `descriptions`: of this window; `before`: of the one before."""
+        """The waits that ended since the last drain, then their times on the run queue. `descriptions`: of this window;
+        `before`: of the one before."""
         waits = np.concatenate([np.empty((0, records.WAIT_WORDS - 1), np.uint64), *self._read])
         self._read = []
+        queued = waits[waits[:, _QUEUE_NS] > 0]
+        queued[:, _WAIT_NS] = 0
+        waits = np.concatenate([waits[waits[:, _WAIT_NS] > 0], queued])
         earlier = records.concatenate(before, self._long)
         joined = join(waits, descriptions, earlier, self._switching)
         # A wait that goes on may have begun in any earlier window; its stack and span name were sent then.
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
         self._lost_no_stack += joined.missing
-        distance, length_ns = joined.records[:, 7], joined.records[:, 8]
-        value = np.minimum(length_ns * (distance / 2), MOST_VALUE).astype(np.int64)
-        return replace(joined.samples, value=value, lost=self._newly_lost())
+        wait_ns, queue_ns = joined.records[:, _WAIT_NS], joined.records[:, _QUEUE_NS]
+        length_ns = np.where(wait_ns, wait_ns, queue_ns)
+        value = np.minimum(length_ns * (joined.records[:, _DISTANCE] / 2), MOST_VALUE).astype(np.int64)
+        stacks = joined.samples.stack.astype(np.int64) * 2 + (wait_ns == 0)
+        rows, stack = np.unique(stacks, return_inverse=True)
+        samples = replace(joined.samples.with_stacks(rows // 2, stack), stack_queued=rows % 2 == 1)
+        return replace(samples, value=value, followed_of=self._followed_of, lost=self._newly_lost())
 
     def stats(self) -> dict[str, int]:
         """`observed` (switches of threads since the host started), `run_time_ns` and `run_count` of the program."""
-        return {"observed": _switches(), **run_stats(self._program.program_fd("off_cpu"))}
+        of_programs = [run_stats(self._program.program_fd(name)) for name in TRACEPOINTS]
+        return {"observed": _switches(), **{name: sum(each[name] for each in of_programs) for name in of_programs[0]}}
 
     def close(self) -> None:
-        os.close(self._attached)
+        for attached in self._attached:
+            os.close(attached)
         self._buffer.close()
 
     def _newly_lost(self) -> int:
@@ -124,13 +138,25 @@ class OffCpu:
         return newly
 
 
-def _attach(program: ProfileProgram) -> int:
+def _attach(program: ProfileProgram) -> list[int]:
+    attached: list[int] = []
     try:
-        return open_raw_tracepoint(TRACEPOINT, program.program_fd("off_cpu"))
+        for name, tracepoint in TRACEPOINTS.items():
+            attached.append(_attach_one(tracepoint, program.program_fd(name)))
+    except (OSError, LoadError):
+        for each in attached:
+            os.close(each)
+        raise
+    return attached
+
+
+def _attach_one(tracepoint: str, program_fd: int) -> int:
+    try:
+        return open_raw_tracepoint(tracepoint, program_fd)
     except FileNotFoundError as error:
-        raise LoadError(f"the kernel has no tracepoint {TRACEPOINT} (CONFIG_TRACEPOINTS)") from error
+        raise LoadError(f"the kernel has no tracepoint {tracepoint} (CONFIG_TRACEPOINTS)") from error
     except PermissionError as error:
-        raise LoadError(f"no program may run at the tracepoint {TRACEPOINT}: {error.strerror}") from error
+        raise LoadError(f"no program may run at the tracepoint {tracepoint}: {error.strerror}") from error
 
 
 def switching_code(root: Path = Path("/")) -> CodeRange:

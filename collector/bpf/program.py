@@ -205,7 +205,7 @@ def buffer_sizes(period_ns: int, cpus: int, with_off_cpu: bool = False) -> dict[
         "samples": _power_of_two(ticks * 8 * SAMPLE_WORDS, *_SAMPLE_BUFFER),
         "descriptions": _power_of_two(ticks * _STACK_BYTES, *_STACK_BUFFER),
         "rows": _ROWS_BYTES >> ROW_PAGE_BITS,
-        "waits": _power_of_two(cpus << 18, *_WAIT_BUFFER) if with_off_cpu else mmap.PAGESIZE,
+        "waits": _power_of_two(cpus << 19, *_WAIT_BUFFER) if with_off_cpu else mmap.PAGESIZE,
         "waiting": MOST_WAITS if with_off_cpu else 1,
     }
 

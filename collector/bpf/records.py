@@ -9,7 +9,7 @@ from collector.bpf.ringbuf import BUSY, LENGTH
 from icestream.columns import index_ranges
 
 SAMPLE_WORDS = 8  # header, time, stack, pid and tid, trace ID (2), span ID, key of the span's name
-WAIT_WORDS = 10  # the same fields of a wait (stack, context and name of its beginning); distance; nanoseconds
+WAIT_WORDS = 11  # the same fields of a wait (of its beginning, but the time); distance; nanoseconds: wait, run queue
 STACK, THREAD, SPAN = 1, 2, 3
 SPAN_NAME_BYTES = 128
 """Longer names of spans are cut."""

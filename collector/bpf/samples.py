@@ -1,8 +1,10 @@
 """The samples of one drain of the kernel's buffers, as columns."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+
+from icestream.columns import index_ranges
 
 ENDS = (
     "",
@@ -46,6 +48,8 @@ class DrainedSamples:
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one
     value: np.ndarray | None = None  # int64 (n,), nanoseconds; None: each is worth the period
+    followed_of: int = 1  # with `value`: one of so many waits was followed
+    stack_queued: np.ndarray | None = None  # bool (s,), whether its samples are time on the run queue; None: no stack
     span_name: np.ndarray | None = None  # uint32 (n,), 0: none, else row + 1 of span_names; None: no sample has one
     span_names: tuple[str, ...] = ()  # by the labels of programs, see bpf/labels.h
     off_cpu: "DrainedSamples | None" = None  # waits that ended in the same window; None: waits are not followed
@@ -55,3 +59,20 @@ class DrainedSamples:
         """Bytes of the columns."""
         columns = sum(column.nbytes for column in vars(self).values() if isinstance(column, np.ndarray))
         return columns + (self.off_cpu.nbytes if self.off_cpu else 0)
+
+    def with_stacks(self, rows: np.ndarray, stack: np.ndarray) -> "DrainedSamples":
+        """The samples with these rows (int64) of the stacks; `stack` is the one of each sample, among them."""
+        python = index_ranges.rows_of(rows, self.stack_python)
+        return replace(
+            self,
+            stack=stack.astype(np.uint32),
+            stack_pid=self.stack_pid[rows],
+            stack_kernel_depth=self.stack_kernel_depth[rows],
+            stack_depth=self.stack_depth[rows],
+            frames=self.frames[index_ranges.rows_of(rows, self.stack_depth)],
+            stack_end=self.stack_end[rows],
+            stack_python=self.stack_python[rows],
+            python_code=self.python_code[python],
+            python_info=self.python_info[python],
+            stack_queued=None if self.stack_queued is None else self.stack_queued[rows],
+        )

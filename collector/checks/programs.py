@@ -84,4 +84,4 @@ def off_cpu(loader: str) -> CheckRow:
             f"waits of threads cannot be followed: {reason}",
             "nothing to do unless you use --off-cpu",
         )
-    return ok("off-CPU profile", "waits of threads can be followed; on with --off-cpu")
+    return ok("off-CPU profile", "waits of threads and run queues can be followed; on with --off-cpu")

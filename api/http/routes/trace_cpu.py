@@ -13,9 +13,11 @@ from api.http.error_model import error_responses
 from api.http.formats import FORMAT_QUERY, Format
 from api.http.graph_model import Firefox, Speedscope, graph_responses
 from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id
+from api.http.request_time import request_time
 from api.http.trace_model import TRACE_CPU_EXAMPLE, TraceCpuAnswer, TraceTree
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
+from api.queries.operations.confidence import is_cpu
 from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import unit_of
 from api.queries.selection.selector import Matcher, format_selector
@@ -79,7 +81,8 @@ def trace_cpu(
         about["operation"] = operation
     about["like"] = requests_like(about["service"], operation, cpu.time_range)
     if output_format is None:
-        return json_response(about | queries.breakdown(cpu))
+        about["time"], of_spans = request_time(state, cpu) if is_cpu(profile_type) else (None, {})
+        return json_response(about | queries.breakdown(cpu, of_spans))
     found = read_trace_stacks(state.database, cpu, scale is Scale.CPU, state.settings.api_max_stacks)
     about |= {"profile_type": profile_type, "unit": unit_of(profile_type), "scale": scale.value}
     about["unsampled_cpu_ns"] = found.unsampled_cpu_ns

@@ -1,6 +1,6 @@
 """The CPU of one request: by span, service and host."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ _MAX_ROWS = 10_000
 _NEAR_NS = 300 * 10**9
 """A request without samples is taken to be sampled as often as its services this long before and after it."""
 _NO_SPAN = "0" * 16
+NO_SPAN_TIME = {"thread_time_ns": 0, "waits": None}
+"""What a span has in which no thread was seen."""
 
 _CPU_SQL = """
 SELECT k.1 AS column, k.2 AS key,
@@ -136,14 +138,14 @@ def read_trace_cpu(database: Database, trace_id: str, profile_type: str, broken_
     )
 
 
-def breakdown(cpu: TraceCpu) -> dict[str, Any]:
-    """The request by span, service and host, as the API gives it."""
+def breakdown(cpu: TraceCpu, of_spans: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The request by span, service and host, as the API gives it; with more members of spans, by span ID."""
 
     def listed(name: str, rows: Sequence[CpuSums]) -> list[dict[str, Any]]:
         return [{name: row.key} | row.as_json(cpu.period, cpu.profile_type) for row in rows]
 
     return {
-        "spans": _spans(cpu),
+        "spans": [span | of_spans.get(span["span_id"], NO_SPAN_TIME) for span in _spans(cpu)],
         "more_spans": cpu.more_spans + cpu.reported.more,
         "services": listed("service", cpu.services),
         "hosts": listed("host_id", cpu.hosts),
@@ -226,17 +228,18 @@ def _spans(cpu: TraceCpu) -> list[dict[str, Any]]:
     for span_id in dict.fromkeys([*used, *cpu.reported.spans]):
         sums = used.get(span_id, CpuSums(span_id, "", 0, 0, Sampled(), 0, 0))
         row: dict[str, Any] = {
-            "span_id": _known(span_id),
+            "span_id": known_span_id(span_id),
             "parent_span_id": "",
             "name": "",
             "status": "",
             "service": sums.service,
         }
         if (span := cpu.reported.spans.get(span_id)) is not None:
-            row |= vars(span) | {"parent_span_id": _known(span.parent_span_id)}
+            row |= vars(span) | {"parent_span_id": known_span_id(span.parent_span_id)}
         rows.append(row | sums.as_json(cpu.period, cpu.profile_type))
     return rows
 
 
-def _known(span_id: str) -> str:
+def known_span_id(span_id: str) -> str:
+    """A span ID in hex; "" if it is that of no span."""
     return "" if span_id == _NO_SPAN else span_id

@@ -3,8 +3,9 @@ from unittest.mock import ANY
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from api.terminal.draw_requests import time_lines
 from tests.api.conftest import Api
-from tests.api.fill import START_S, Sample, fill, frame
+from tests.api.fill import START_S, Frame, Sample, fill, frame
 from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
 
 MAIN, HOT = frame("main"), frame("hot")
@@ -266,3 +267,96 @@ def test_the_total_of_a_request_is_that_of_all_its_spans(api: Api, client: Clien
     assert (answer["cpu_ns"], answer["sampled_cpu_ns"], answer["samples"]) == (24_000, 36_000, 12_000)
     assert (len(answer["spans"]), answer["more_spans"]) == (10_000, 2_000)
     assert (len(answer["hosts"]), answer["more_hosts"]) == (10_000, 2_000)
+
+
+KERNEL = 2
+OFF_CPU = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"
+MS = 10**6
+
+
+def kernel(name: str) -> Frame:
+    return Frame((name,), abs(hash(name)) % 2**40, "[kernel]", kind=KERNEL)
+
+
+def waits_of(client: Client, *waits: tuple[str, int, bytes], followed_of: int = 1) -> None:
+    """Off-CPU samples of a request: function of the kernel, milliseconds and span; and the batch that they were in."""
+    fill(
+        client,
+        [
+            Sample((MAIN, kernel(name), kernel("schedule")), ms * MS, trace_id=A, span_id=span, profile_type=OFF_CPU)
+            for name, ms, span in waits
+        ],
+    )
+    batch = {"kind": "samples", "host_id": "host-1", "profile_type": OFF_CPU, "period": followed_of}
+    insert_rows(
+        client, "batches", [batch | {"first_time": to_datetime(START_S), "last_time": to_datetime(START_S + 5)}]
+    )
+
+
+def interval(tid: int, span_id: bytes, start_ms: int, duration_ms: int, cpu_ms: int) -> dict[str, object]:
+    start = to_datetime(START_S + 1 + start_ms / 1000)
+    row = activity_row(A, span_id, cpu_ms * MS) | {"tid": tid, "start_time": start}
+    return row | {"duration_ns": duration_ms * MS}
+
+
+def test_the_time_of_a_request_is_cpu_and_waits_by_reason(api: Api, client: Client) -> None:
+    span(client, A, S1, NO_SPAN, "POST /checkout")  # one second
+    rows = [interval(1, S1, 0, 600, 20), interval(1, S2, 600, 300, 80), interval(1, S1, 900, 100, 10)]
+    insert_rows(client, "activity", rows)
+    waits_of(
+        client,
+        ("futex_do_wait", 500, S1),
+        ("futex_wait_queue_me", 60, S1),
+        ("tcp_recvmsg", 200, S2),
+        ("[run queue]", 9, S2),
+    )
+    answer = api.json(f"/api/v1/traces/{A.hex()}/cpu")
+    assert answer["time"] == {
+        "duration_ns": 1000 * MS, "thread_time_ns": 1000 * MS, "threads": 1, "no_thread_ns": 0, "cpu_ns": 110 * MS,
+        "waits": {"lock": 560 * MS, "network": 200 * MS, "run_queue": 9 * MS}, "off_cpu_low_ns": 769 * MS,
+        "off_cpu_high_ns": 769 * MS, "followed_of": 1, "unprofiled_hosts": [], "unexplained_ns": 121 * MS,
+    }  # fmt: skip
+    assert list(answer["time"]["waits"]) == ["lock", "network", "run_queue"]  # the longest first
+    assert {span["span_id"]: (span["thread_time_ns"], span["waits"]) for span in answer["spans"]} == {
+        S1.hex(): (700 * MS, {"lock": 560 * MS}),
+        S2.hex(): (300 * MS, {"network": 200 * MS, "run_queue": 9 * MS}),
+    }
+    assert time_lines(answer["time"]) == [
+        "1 s = 110 ms CPU + 560 ms lock + 200 ms network + 9 ms run queue + 121 ms unexplained"
+    ]
+    assert api.json(f"/api/v1/traces/{A.hex()}/cpu", profile_type=OFF_CPU)["time"] is None
+
+
+def test_time_on_no_thread_and_on_several_is_told(api: Api, client: Client) -> None:
+    span(client, A, S1, NO_SPAN, "GET /feed")
+    insert_rows(client, "activity", [interval(1, S1, 0, 100, 10), interval(2, S1, 400, 300, 0)])
+    waits_of(client, ("do_nanosleep", 300, S1))
+    time = api.json(f"/api/v1/traces/{A.hex()}/cpu")["time"]
+    assert (time["no_thread_ns"], time["threads"], time["unexplained_ns"]) == (600 * MS, 2, 90 * MS)
+    assert time_lines(time) == ["1 s = 10 ms CPU + 300 ms sleep + 600 ms on no thread + 90 ms unexplained"]
+    insert_rows(client, "activity", [interval(3, S1, 0, 1000, 500)])
+    time = api.json(f"/api/v1/traces/{A.hex()}/cpu")["time"]
+    assert time_lines(time) == ["1 s, 1.4 s of 3 threads = 510 ms CPU + 300 ms sleep + 590 ms unexplained"]
+
+
+def test_where_waits_are_not_profiled_a_line_says_how(api: Api, client: Client) -> None:
+    span(client, A, S1, NO_SPAN, "GET /feed")
+    insert_rows(client, "activity", [interval(1, S1, 0, 1000, 10)])
+    time = api.json(f"/api/v1/traces/{A.hex()}/cpu")["time"]
+    assert time["waits"] is None
+    assert time_lines(time) == [
+        "1 s = 10 ms CPU + 990 ms unexplained",
+        "waits are not profiled on host-1: icestream collect --off-cpu 1 profiles them",
+    ]
+
+
+def test_a_share_of_the_waits_says_how_sure_it_is(api: Api, client: Client) -> None:
+    span(client, A, S1, NO_SPAN, "GET /feed")
+    insert_rows(client, "activity", [interval(1, S1, 0, 1000, 10)])
+    waits_of(client, ("do_nanosleep", 700, S1), ("futex_do_wait", 500, S1), followed_of=10)
+    time = api.json(f"/api/v1/traces/{A.hex()}/cpu")["time"]
+    assert (time["off_cpu_low_ns"], time["off_cpu_high_ns"], time["unexplained_ns"]) == (0, 990 * MS, -210 * MS)
+    assert time_lines(time) == [
+        "1 s = 10 ms CPU + 700 ms sleep + 500 ms lock",
+        "one wait in 10 was followed and stands for all: waits are 0 to 990 ms (95 %)",
+    ]
