@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard schemas/icestream/*/*.proto)
 FAST := not pipeline and not store and not slow and not kafka and not ebpf and not browser and not alone and not soak
-# Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
-# says which tests share a process, and which go first.
-TOGETHER := -n 5
+# Tests wait for four fifths of their time, so there are four processes for each of the two CPUs of a small machine.
+# Each takes half a GB. tests/conftest.py says which tests share a process, and which go first.
+TOGETHER := -n 8
 # What a test measured, when it fails on a machine that nobody can ask again.
 TELLING := --showlocals
 # With KEEP_SECONDS=1, `make test` keeps how long each file of tests took (tests/file_seconds.py).
@@ -55,9 +55,9 @@ in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && a
 test-together:
 	TEST_PASS=together $(in-memory) $(BIN)/pytest $(TOGETHER) $(TELLING) -m "not ebpf and not alone and not soak" --durations 15
 
-# Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
+# Each collector profiles the whole machine and reads the symbols of what runs there: no more than three at once.
 test-ebpf:
-	TEST_PASS=ebpf $(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
+	TEST_PASS=ebpf $(BIN)/pytest -n 3 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
 	TEST_PASS=alone $(BIN)/pytest $(TELLING) -m "alone and not soak" --durations 5 $(call files-with,alone)

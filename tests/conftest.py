@@ -28,7 +28,7 @@ from standalone.supervisor import in_process_broker as broker_process
 from standalone.supervisor import local_kafka as kafka_process
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
-from tests import quick_groups, unwind_tables
+from tests import file_seconds, quick_groups, unwind_tables
 from tests.changed_kafka import Changing
 from tests.file_seconds import pytest_runtest_logreport, pytest_terminal_summary
 from tests.ports import free_port
@@ -86,7 +86,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest first, so that no process works on at the end while the others have nothing to do."""
-    items.sort(key=_order)
+    seconds = file_seconds.kept().get(file_seconds.PASS, {})
+    items.sort(key=lambda item: (_order(item), -seconds.get(item.nodeid.partition("::")[0], 0)))
 
 
 def pytest_collection_finish() -> None:

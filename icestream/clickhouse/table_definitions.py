@@ -27,7 +27,7 @@ def keep(folder: Path) -> None:
         copy = _copy(folder, path)
         now.add(copy)
         with contextlib.suppress(FileNotFoundError):  # a table that is just being dropped
-            if _is_whole(path) and not (copy.exists() and copy.samefile(path)):
+            if not (copy.exists() and copy.samefile(path)) and _is_whole(path):
                 copy.parent.mkdir(exist_ok=True)
                 _put(path, copy)
     for copy in set(kept.glob("*/*.sql")) - now:

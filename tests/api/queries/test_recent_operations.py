@@ -38,7 +38,7 @@ def without_samples(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in SAMPLED} for row in rows]
 
 
-@pytest.mark.parametrize("store", range(3), indirect=True)
+@pytest.mark.parametrize("store", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))], indirect=True)
 def test_all_is_as_if_rows_were_read(store: RecentStore) -> None:
     for _ in range(3):
         store.store(store.requests(100, seconds=2 * HOUR))
