@@ -5,14 +5,14 @@ from typing import Literal
 
 Code = Literal[
     "bad_selector", "bad_time", "bad_profile_type", "bad_trace_id", "bad_step", "bad_cursor", "bad_regex",
-    "bad_parameter", "bad_body", "unknown_parameter", "no_baseline", "foreign_host", "foreign_page", "unknown_trace",
-    "no_slow_requests", "not_found", "method_not_allowed", "http_error", "too_slow", "query_too_large",
+    "bad_parameter", "bad_body", "bad_sql", "unknown_parameter", "no_baseline", "foreign_host", "foreign_page",
+    "unknown_trace", "no_slow_requests", "not_found", "method_not_allowed", "http_error", "too_slow", "query_too_large",
     "internal_error", "busy", "unavailable",
 ]  # fmt: skip
 CODES: dict[int, tuple[Code, ...]] = {
     400: (
         "bad_selector", "bad_time", "bad_profile_type", "bad_trace_id", "bad_step", "bad_cursor", "bad_regex",
-        "bad_parameter", "bad_body", "unknown_parameter", "no_baseline", "foreign_host", "foreign_page",
+        "bad_parameter", "bad_body", "bad_sql", "unknown_parameter", "no_baseline", "foreign_host", "foreign_page",
     ),
     404: ("unknown_trace", "no_slow_requests", "not_found"),
     405: ("method_not_allowed",),

@@ -31,6 +31,10 @@ class ApiSettings(Settings):
     api_library_code: str = setting(
         "", "take functions as code of libraries where this regular expression matches, as in --api-own-code"
     )
+    api_sql: str = setting(
+        "loopback",
+        "answer SQL (read only, of all data): loopback: if --listen is an address of this machine only; always; never",
+    )
     api_max_seconds: int = setting(20, "end a query of ClickHouse after so many seconds")
     api_max_rows: int = setting(2_000_000_000, "refuse a query that would read more rows")
     api_exact_requests: int = setting(
@@ -47,6 +51,8 @@ class ApiSettings(Settings):
 
     def __post_init__(self) -> None:
         allowed_hosts("api_allowed_hosts", self.api_allowed_hosts)
+        if self.api_sql not in ("loopback", "always", "never"):
+            raise SettingError(f"api_sql: expected loopback, always or never, got {self.api_sql!r}")
         for name in ("api_own_code", "api_library_code"):
             _check_pattern(name, getattr(self, name))
 

@@ -84,7 +84,9 @@ def test_sql_of_the_api_is_in_its_queries_only() -> None:
     wrong = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "api").rglob("*.py"))
-        if "queries" not in path.parts and re.search(r"\b(SELECT|WHERE|GROUP BY)\b", path.read_text())
+        if "queries" not in path.parts
+        and path.name != "sql.py"  # which explain the SQL of users
+        and re.search(r"\b(SELECT|WHERE|GROUP BY)\b", path.read_text())
     ]
     assert wrong == []
 

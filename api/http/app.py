@@ -30,6 +30,7 @@ from api.http.routes import (
     profile_types,
     sandwich,
     slow_requests,
+    sql,
     stacks,
     timeline,
     top,
@@ -39,6 +40,7 @@ from api.http.routes import (
 )
 from api.queries.database import Database
 from api.queries.labels.known_series import KnownSeries
+from api.queries.read_only_sql import ReadOnlySql
 from api.render import pprof
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
@@ -66,6 +68,7 @@ _QUERIES = (
     labels,
     profile_types,
     stacks,
+    sql,
 )
 _DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and by request.
 
@@ -88,7 +91,9 @@ def create_app(
     database = Database(clients, settings)
     stack_cache = StackCache(database, settings.api_cached_nodes)
     series = KnownSeries(database)
-    app.state.shared = ApiState(settings, database, stack_cache, series, also_ready, ("api", *other_parts))
+    app.state.shared = ApiState(
+        settings, database, stack_cache, series, ReadOnlySql(database), also_ready, ("api", *other_parts)
+    )
     add_error_handlers(app)
     for routes in _QUERIES:
         app.include_router(

@@ -7,6 +7,7 @@ from fastapi import Request
 
 from api.queries.database import Database
 from api.queries.labels.known_series import KnownSeries
+from api.queries.read_only_sql import ReadOnlySql
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
 
@@ -17,6 +18,7 @@ class ApiState:
     database: Database
     stacks: StackCache
     series: KnownSeries
+    sql: ReadOnlySql
     also_ready: Callable[[], str | None]
     """Returns why something else that this process does is not ready, or None if it is."""
     parts: tuple[str, ...]

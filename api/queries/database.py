@@ -88,6 +88,25 @@ class Database:
             CLICKHOUSE_ERRORS.inc()
             raise _as_api_error(error) from error
 
+    def raw(self, sql: str, parameters: Mapping[str, Any] | None, settings: str | None) -> bytes:
+        """Returns the answer as JSONCompact, within the limits of a query and with these settings; with None, without
+        either, as ClickHouse answers by default. Raises ApiError where a limit is exceeded or ClickHouse is away, and
+        else ClickHouseError: what is wrong with the statement."""
+        limited, fmt = (sql, None) if settings is None else (f"{sql}{self._limits}{settings}", "JSONCompact")
+        try:
+            with CLICKHOUSE_SECONDS.time(), self._clients.borrowed() as client:
+                answer: bytes = client.raw_query(limited, parameters=dict(parameters or {}), fmt=fmt)
+                return answer
+        except ClickHouseError as error:
+            code = getattr(error, "code", None)
+            if code is None or code in _TOO_LARGE or code == _BUSY:
+                CLICKHOUSE_ERRORS.inc()
+                raise _as_api_error(error) from error
+            raise
+        except OSError as error:
+            CLICKHOUSE_ERRORS.inc()
+            raise _as_api_error(error) from error
+
     def letting_go_of(self, lock: threading.Lock) -> "Database":
         """Returns the same database for callers that have the lock: they do not have it while a query runs."""
         database = copy.copy(self)

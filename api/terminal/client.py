@@ -16,6 +16,8 @@ DEFAULT_URL = "http://127.0.0.1:4060"
 URL_VARIABLE = f"{PREFIX}URL"
 _TIMEOUT_S = 60
 
+Body = Mapping[str, Any] | str
+
 
 class AnswerError(CommandError):
     """The API gave no answer. `status` is 0 if nobody answers at all."""
@@ -33,15 +35,17 @@ class Client:
         if urllib.parse.urlsplit(self._url).scheme not in ("http", "https"):
             raise CommandError(f"not an HTTP address: {self._url!r}; give --url http://HOST:PORT")
 
-    def read(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> bytes:
-        """Returns the body of an answer, of POST where the question has a body of JSON.
+    def read(self, path: str, parameters: Mapping[str, Any], body: Body | None = None) -> bytes:
+        """Returns the body of an answer, of POST where the question has a body: JSON, or a text as it is.
 
         Raises AnswerError with the API's own message.
         """
         present = {name: str(value) for name, value in parameters.items() if value is not None}
         url = f"{self._url}{path}?{urllib.parse.urlencode(present)}"
-        data = json.dumps(body).encode() if body is not None else None
-        question = urllib.request.Request(url, data, {"Content-Type": "application/json"} if data else {})
+        text = body if isinstance(body, str) else json.dumps(body)
+        data = text.encode(errors="replace") if body is not None else None
+        kind = "text/plain" if isinstance(body, str) else "application/json"
+        question = urllib.request.Request(url, data, {"Content-Type": kind} if data is not None else {})
         try:
             with urllib.request.urlopen(question, timeout=_TIMEOUT_S) as answer:
                 content: bytes = answer.read()
@@ -53,7 +57,7 @@ class Client:
             hint = "is `icestream up` or `icestream api` running there? Another address: --url http://HOST:PORT"
             raise AnswerError(0, f"no answer from {self._url}: {reason}; {hint}") from None
 
-    def json(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> Any:
+    def json(self, path: str, parameters: Mapping[str, Any], body: Body | None = None) -> Any:
         """Returns an answer in JSON. Raises CommandError."""
         content = self.read(path, parameters, body)
         try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from api.terminal.client import AnswerError, Client
+from api.terminal.client import AnswerError, Body, Client
 
 _AGAIN = (0, 429, 502, 503, 504)
 _AGAIN_S = 2.0
@@ -29,7 +29,7 @@ class PatientClient(Client):
         self._give_up_s = give_up_s
         self._finish_by: float | None = None
 
-    def read(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> bytes:
+    def read(self, path: str, parameters: Mapping[str, Any], body: Body | None = None) -> bytes:
         """As a Client does. Raises AnswerError and Stopped."""
         self._check_stop()
         give_up_at, warned = time.monotonic() + self._give_up_s, False

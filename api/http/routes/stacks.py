@@ -34,9 +34,11 @@ _EXAMPLE = {
     "stacks": [{"stack_id": "1f2e3d4c5b6a7988", "functions": ["main", "serve"], "modules": ["shop", "shop"]}],
     "unknown": ["00000000000000ff"],
 }
+_RESPONSES = described(StacksAnswer, _EXAMPLE)
+_RESPONSES[200]["content"]["application/x-protobuf"] = {"schema": {"type": "string", "format": "binary"}}
 
 
-@router.get("/api/v1/stacks", summary="Name stack IDs", responses=described(StacksAnswer, _EXAMPLE))
+@router.get("/api/v1/stacks", summary="Name stack IDs", responses=_RESPONSES)
 def stacks(
     state: Annotated[ApiState, Depends(app_state)],
     ids: Annotated[

@@ -245,6 +245,7 @@ def test_operations_have_their_routes(api: Api) -> None:
     document = api.get("/openapi.json").json()
     for path, methods in document["paths"].items():
         assert path in docs
-        assert methods["get"]["summary"]
-        for parameter in methods["get"].get("parameters", []):
+        operation = methods.get("get") or methods["post"]
+        assert operation["summary"]
+        for parameter in operation.get("parameters", []):
             assert '"description"' in json.dumps(parameter), (path, parameter)

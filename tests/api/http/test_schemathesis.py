@@ -45,8 +45,8 @@ def description() -> dict[str, Any]:
 
 
 def paths(having: str = "responses") -> list[str]:
-    """The paths of the operations that have `parameters`, or of all."""
-    return sorted(path for path, methods in description()["paths"].items() if having in methods["get"])
+    """The paths of the operations with GET that have `parameters`, or of all."""
+    return sorted(path for path, methods in description()["paths"].items() if having in methods.get("get", {}))
 
 
 @pytest.fixture(scope="module")

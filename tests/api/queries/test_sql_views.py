@@ -17,7 +17,7 @@ RANGE = "start = '2026-02-02 00:00:00', end = '2026-02-03 00:00:00'"
 _LINES = re.MULTILINE | re.DOTALL
 ROOT = Path(__file__).parents[3]
 _PAGE = ROOT / "docs" / "storage.md"
-EMBEDDED = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)[0]
+NOTEBOOK, EMBEDDED = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)
 _, NAMES_ONCE, OWN_TABLE = re.findall(r"^```sql\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)
 MAIN, HOT, OUTER = frame("main"), frame("hot"), Frame(("inlined", "outer"), 0x10)
 
