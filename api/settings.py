@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icestream.http.allowed_hosts import allowed_hosts
-from icestream.settings import SettingError, Settings, setting
+from icestream.settings import RequestLabelSettings, SettingError, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiSettings(Settings):
+class ApiSettings(RequestLabelSettings):
     """Where to find the tables, where to listen, and how much one query may take."""
 
     clickhouse: str = setting(
@@ -50,6 +50,7 @@ class ApiSettings(Settings):
     api_cached_nodes: int = setting(10_000_000, "keep so many nodes of the call tree in memory, about 50 bytes each")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         allowed_hosts("api_allowed_hosts", self.api_allowed_hosts)
         if self.api_sql not in ("loopback", "always", "never"):
             raise SettingError(f"api_sql: expected loopback, always or never, got {self.api_sql!r}")

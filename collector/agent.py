@@ -37,6 +37,7 @@ from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from collector.unwind.tables.cache import TableCache
 from icestream.labels.operations import OperationNames
+from icestream.labels.request_labels import RequestLabels
 from icestream.process.loaded_code import drop_start_pages
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,9 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), listeners, loaded.generated)
     operations = OperationNames(settings.most_operations)
     metrics.RECEIVED.read(lambda: operations.replaced, "many_operations")
-    windows = Windows(host_id(settings), host, labels, operations, period_ns(settings.frequency))
+    sets = RequestLabels(settings.request_label_names())
+    metrics.RECEIVED.read(lambda: sets.emptied, "many_label_sets")
+    windows = Windows(host_id(settings), host, labels, operations, sets, period_ns(settings.frequency))
     builder = BatchBuilder(work, windows, activity, buffer)
     return Profiler(
         settings, sampler=sampler, pace=loaded.pace, activity=activity, contexts=contexts, host=host, work=work,

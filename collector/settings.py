@@ -77,6 +77,7 @@ class CollectorSettings(ProducerSettings):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, low, high in (
             ("frequency", 1, 10_000),
             ("cpu_budget", 0, 100),

@@ -19,6 +19,7 @@ from gateway.sent_profile import SentProfile, SentProfiles
 from gateway.series_limit import SeriesLimit
 from gateway.settings import IntakeSettings
 from icestream.labels.operations import OperationNames
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages.plausible import TimeLimits, Times
 from icestream.topics import ACTIVITY
 
@@ -31,8 +32,10 @@ class Intake:
         self._limits = TimeLimits.from_settings(settings)
         self._publisher = publisher
         self._operations = OperationNames(settings.most_operations)
+        self._sets = RequestLabels(settings.request_label_names())
         self._series = SeriesLimit(settings.gateway_service_series)
         metrics.MANY_OPERATIONS.read(lambda: self._operations.replaced)
+        metrics.MANY_LABEL_SETS.read(lambda: self._sets.emptied)
 
     async def take_all(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
         """Returns what of the profiles was dropped, once Kafka has all of them. Raises Refused, and then the sender may
@@ -52,7 +55,7 @@ class Intake:
         """Returns how many spans could not be taken, by the reason, once Kafka has all others. Raises Refused, and then
         the sender may send all of them again."""
         times = self._limits.collected(time.time_ns() // 10**6)
-        encoded, rejected = await in_reading_thread(_encode_spans, data, times, self._operations)
+        encoded, rejected = await in_reading_thread(_encode_spans, data, times, self._operations, self._sets)
         await asyncio.gather(*(self._publisher.publish(one.key, one.messages, ACTIVITY) for one in encoded))
         metrics.SPANS.labels(format_name).inc(sum(one.samples for one in encoded))
         if rejected:
@@ -95,9 +98,11 @@ def _count_dropped(profiles: Sequence[SentProfile]) -> Counter[str]:
     return dropped
 
 
-def _encode_spans(data: TracesData, times: Times, names: OperationNames) -> tuple[list[Encoded], Counter[str]]:
+def _encode_spans(
+    data: TracesData, times: Times, names: OperationNames, sets: RequestLabels
+) -> tuple[list[Encoded], Counter[str]]:
     found = read_spans(data, times)
-    return [encode_spans(group, times, names) for group in found.groups], found.rejected
+    return [encode_spans(group, times, names, sets) for group in found.groups], found.rejected
 
 
 def _encode(

@@ -24,6 +24,10 @@ SPANS = Counter("icestream_gateway_spans_total", "Spans that Kafka acknowledged"
 MANY_OPERATIONS = CountedElsewhere(
     "icestream_gateway_many_operations_total", "Entry spans whose service had too many operations"
 )
+MANY_LABEL_SETS = CountedElsewhere(
+    "icestream_gateway_many_label_sets_total",
+    "Groups of spans whose labels were left out: their service had too many sets of labels of requests",
+)
 SENT_BYTES = Counter("icestream_gateway_sent_bytes_total", "Bytes that Kafka acknowledged, before compression")
 REFUSED = Counter("icestream_gateway_refused_total", "Requests that were refused, by the code in the answer", ["code"])
 DROPPED = Counter(

@@ -47,6 +47,7 @@ class IntakeSettings(ProducerSettings, MessageSettings):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, low, high in (
             ("gateway_body_mb", 1, 1024),
             ("gateway_unpacked_mb", 1, 1024),

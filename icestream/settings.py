@@ -18,6 +18,7 @@ from typing import Any, Self, get_args, get_type_hints
 
 from icestream.files.data_folder import default_data
 from icestream.files.run_info import kafka_clients
+from icestream.labels.request_labels import BadNames, label_names
 
 PREFIX = "ICESTREAM_"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -168,6 +169,26 @@ class NamesSettings(Settings):
         "ask the API at this http://HOST:PORT for names of stacks that Kafka no longer has; empty: that of an "
         "`icestream up` on this machine with the same Kafka, if one runs",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RequestLabelSettings(Settings):
+    """The labels of requests; every part that makes, stores or reads requests has these settings."""
+
+    request_labels: str = setting(
+        "service_version",
+        "let requests have these labels of their processes, separated by commas; give all parts the same; empty: none",
+    )
+
+    def __post_init__(self) -> None:
+        self.request_label_names()
+
+    def request_label_names(self) -> tuple[str, ...]:
+        """The names of these labels, in order. Raises SettingError."""
+        try:
+            return label_names(self.request_labels)
+        except BadNames as error:
+            raise SettingError(f"request_labels: {error}") from None
 
 
 def variable(name: str) -> str:

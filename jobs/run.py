@@ -54,6 +54,7 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
                 source = source.copy(folder, job.time_range)
             operators = partial(make_operators, job.operators, settings)
             work = Work(client, source, operators, job, progress, lock.check, fence=lock.fence, lake=lake)
+            work = replace(work, request_labels=settings.request_label_names())
             if not job.dry_run:
                 work = replace(work, check_cut=partial(check_cut, settings, source.cut))
             if job.kind == "replay":

@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from icestream.http.metrics import CountedElsewhere
+
 SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300)
 """Bounds of the buckets of all histograms here."""
 
@@ -15,6 +17,11 @@ DEAD_LETTERS = Counter(
     "icestream_sinks_dead_letters_total",
     "messages that could not be stored, by the field that is wrong",
     ["sink", "topic", "reason"],
+)
+MANY_LABEL_SETS = CountedElsewhere(
+    "icestream_sinks_many_label_sets_total",
+    "series of messages whose samples have no labels of requests: their service had too many sets of these",
+    "sink",
 )
 FAILURES = Counter(
     "icestream_sinks_write_failures_total", "failed attempts to write, each of which is tried again", ["sink"]

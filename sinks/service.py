@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from icestream.clickhouse.client import Clients, is_embedded
 from icestream.kafka import dead_letters
 from icestream.kafka.clients import MAY_REPEAT, producer
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages.plausible import TimeLimits
 from icestream.names_api import NamesApi
 from icestream.settings import SettingError
@@ -22,6 +23,7 @@ from sinks.clickhouse.disk_guard import DiskGuard
 from sinks.clickhouse.disk_room import room_of
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.lake.sink import LakeSink
+from sinks.metrics import MANY_LABEL_SETS
 from sinks.requests.thin_requests import thin_for_ever
 from sinks.resolve import ResolveSink
 from sinks.rollups.builder import Rollups
@@ -111,16 +113,18 @@ def _runner(
     """Raises SettingError where the settings name no destination."""
     flush_s, flush_bytes = settings.flush_s, _FLUSH_BYTES
     limits = TimeLimits.from_settings(settings)
+    sets = RequestLabels(settings.request_label_names())
+    MANY_LABEL_SETS.read(lambda: sets.emptied, kind)
     sink: Sink
     if kind == "clickhouse":
-        sink = ClickHouseSink(clients, limits)
+        sink = ClickHouseSink(clients, limits, sets)
     elif kind == "resolve":
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings, **MAY_REPEAT))
     elif kind == "lake":
         destination = _destination(settings.lake, kind)
         names = NamesApi(settings.names_url, settings.kafka)
-        sink = LakeSink(destination, limits=limits, keep_days=settings.lake_days, now=clock.now, names=names)
+        sink = LakeSink(destination, None, limits, settings.lake_days, clock.now, names, sets)
         flush_s = settings.lake_flush_s
     else:
         sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits, clock.now)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import MessageSettings, NamesSettings, setting
+from icestream.settings import MessageSettings, NamesSettings, RequestLabelSettings, setting
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class RollupDays:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageSettings(MessageSettings):
+class StorageSettings(MessageSettings, RequestLabelSettings):
     """Where stored rows, messages and symbols are: for sinks and jobs."""
 
     clickhouse: str = setting(

@@ -37,7 +37,7 @@ FOLDERS: dict[str, set[str]] = {
     "icestream.labels": {"files"},
     "icestream.clickhouse": {"process"},
     "icestream.http": {"process"},
-    "icestream.messages": {"v1", "columns", "process", "symbols"},
+    "icestream.messages": {"v1", "columns", "labels", "process", "symbols"},
     "icestream.symbols": {"v1", "files", "process"},
     "icestream.kafka": {"messages"},
     "sinks.tables": {"clickhouse"},

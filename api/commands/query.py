@@ -107,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     completeness.add_argument("--limit", type=int, default=50, help="rows to list (default: 50)")
     operations = _question(add_parser, "operations", "list what services do: requests, CPU and durations")
     operations.add_argument("--order", choices=ORDERS, help="column to sort by, largest first (default: thread_cpu)")
+    operations.add_argument("--by", metavar="LABELS", help="labels of requests to split by, separated by commas")
     operations.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
     _add_baseline(operations, "for a baseline, with which the cost of a request is compared")
     slow = _question(add_parser, "slow", "say what the slow requests of an operation do that the fast ones do not")

@@ -107,7 +107,7 @@ export const timelines = (values, label, limit, signal) =>
 
 /** Operations of services: {operations, unattributed, count, unit, selector, skipped_labels}. */
 export const operations = (values, limit, signal) =>
-  ask("operations", { ...query(values), order: values.order, limit, skip_labels: true }, signal);
+  ask("operations", { ...query(values), order: values.order, by: values.split, limit, skip_labels: true }, signal);
 
 /** What a request costs on both sides: {sentence, operations, count}. `baseline` as of `diff`. */
 export const compareOperations = (values, { selector, start, end }, limit, signal) =>

@@ -13,7 +13,7 @@ export class Operations {
 
   constructor(state) {
     this.#state = state;
-    for (const name of ["measure", "order"]) {
+    for (const name of ["measure", "order", "split"]) {
       const select = byId(name);
       select.addEventListener("change", () => state.update({ [name]: select.value }));
     }
@@ -25,10 +25,11 @@ export class Operations {
     byId("order").value = values.order;
     let [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
     const { operations, unattributed, count, total, samples, unit, start, end, selector, skipped_labels: skipped } = answer;
+    offer(answer.request_labels, values.split);
     if (skipped.length) curves = await readCurves({ ...values, selector }, signal);
     byId("operations-skipped").textContent = skipped.length ? `Labels that requests do not have are left out: ${skipped.join(", ")}.` : "";
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
-    replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
+    replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf({ ...row, ...row.labels }, values.split)), values)));
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
     byId("operations-of").textContent = selector === "{}" ? "No service" : `Nothing that ${selector} selects`;
@@ -37,8 +38,7 @@ export class Operations {
   }
 
   #row(row, curve, values) {
-    const { service, operation = "", requests, share } = row;
-    const selector = `{service=${JSON.stringify(service)}, operation=${JSON.stringify(operation)}}`;
+    const { service, operation = "", requests, share, selector, labels } = row;
     const to = (view) => () => this.#state.update({ view, selector, at: "" });
     const graph = element("button", { type: "button", title: `Profile of ${selector}`, onclick: to("profile") }, operation || "(no operation)");
     const slow = element("button", { type: "button", title: `What slow requests of ${operation} do that fast ones do not`, onclick: to("slow") }, "Slow / fast");
@@ -46,7 +46,7 @@ export class Operations {
     return element(
       "tr",
       { "data-operation": operation, onclick: (event) => event.target.closest("button") || to(requests ? "slow" : "profile")() },
-      element("th", { scope: "row" }, graph, element("span", { class: "where" }, service)),
+      element("th", { scope: "row" }, graph, element("span", { class: "where" }, [service, ...Object.values(labels)].join(" "))),
       element("td", {}, requests ? slow : ""),
       element("td", {}, requests === undefined ? "" : formatCount(requests)),
       element("td", {}, ...(requests ? perRequest(row) : [])),
@@ -73,8 +73,16 @@ function change({ sampled_cpu_ns: now, previous_sampled_cpu_ns: before }) {
 
 /** The curves of operations; empty where the timeline has too many groups. */
 async function readCurves(values, signal) {
-  const { groups } = await api.timelines(values, "service,operation", MAX_ROWS, signal);
-  return new Map(groups.map(({ labels, values: curve }) => [keyOf(labels), curve]));
+  const by = ["service", "operation", values.split].filter(Boolean);
+  const { groups } = await api.timelines(values, by.join(","), MAX_ROWS, signal);
+  return new Map(groups.map(({ labels, values: curve }) => [keyOf(labels, values.split), curve]));
 }
 
-const keyOf = ({ service = "", operation = "" }) => JSON.stringify([service, operation]);
+const keyOf = (labels, split) => JSON.stringify(["service", "operation", split].map((name) => labels[name] ?? ""));
+
+/** Offers the labels by which operations can be split. */
+function offer(labels, chosen) {
+  const options = ["", ...labels].map((name) => element("option", { value: name }, name || "none"));
+  byId("split").replaceChildren(...options);
+  byId("split").value = chosen;
+}

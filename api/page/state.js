@@ -17,6 +17,7 @@ export const DEFAULTS = Object.freeze({
   absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
   measure: "", // what percentiles and slow requests are about. "cpu": CPU; "": duration
+  split: "", // a label by which operations are split
   order: "", // of operations, as the API's; "": thread CPU
   focus: "", // regular expressions on functions, modules and files
   ignore: "",

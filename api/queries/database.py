@@ -55,6 +55,8 @@ class Database:
         self._lock: threading.Lock | None = None
         self.exact_requests = settings.api_exact_requests
         """Up to so many requests, their rows are read (api/queries/operations/recent.py)."""
+        self.request_labels = settings.request_label_names()
+        """The labels that requests have of their processes."""
         # This becomes SQL text, so it may contain nothing but our own numbers.
         self._limits = (
             f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"

@@ -14,15 +14,22 @@ _HEAD = (
 
 
 def draw_operations(answer: dict[str, Any]) -> str:
-    """A row for each operation, and one for what belongs to none."""
-    rows = [_operation(row) for row in answer["operations"]]
+    """A row for each operation, and one for what belongs to none; with a column for each label by which they are
+    split."""
+    names = sorted({name for row in (*answer["operations"], *answer["unattributed"]) for name in row["labels"]})
+
+    def labels(row: dict[str, Any]) -> list[str]:
+        return [printable(row["labels"].get(name, "")) for name in names]
+
+    rows = [(*_operation(row), *labels(row)) for row in answer["operations"]]
     rows += [
-        ("", "", *_sums(row), *[""] * 6, printable(row["service"]), "(unattributed)") for row in answer["unattributed"]
+        ("", "", *_sums(row), *[""] * 6, printable(row["service"]), "(unattributed)", *labels(row))
+        for row in answer["unattributed"]
     ]
     if not rows:
         return "no operations in this time; they show up if their service uses icestream.tracing"
     more = [f"{answer['count'] - len(answer['operations'])} more"] if answer["next"] is not None else []
-    return "\n".join([*table(_HEAD, rows, 12), *more])
+    return "\n".join([*table((*_HEAD, *map(printable, names)), rows, 12), *more])
 
 
 def draw_slow(answer: dict[str, Any]) -> str:

@@ -67,6 +67,9 @@ def _part(
         return np.array([strings.setdefault(text, len(strings)) for text in texts], np.int64)
 
     columns = {"interval_service": string_rows(services)[service_row]}
+    if intervals.labels.any():
+        sets, labels_row = renumber(intervals.labels[rows], len(intervals.strings))
+        columns["interval_labels"] = string_rows(sets)[labels_row]
     if len(intervals.operation):
         message.context_entry_span_ids = take_rows(intervals.entry_span_ids, 8, contexts)
         columns["context_operation"] = string_rows(intervals.operation[contexts])

@@ -18,6 +18,7 @@ class ActivityIntervals:
     tid: np.ndarray  # uint32 (n,)
     context: np.ndarray  # uint32 (n,), row of the contexts
     service: np.ndarray  # uint32 (n,), index into strings
+    labels: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint32))  # (n,), index into strings; or none
     trace_ids: bytes = b""  # 16 * contexts
     span_ids: bytes = b""  # 8 * contexts
     entry_span_ids: bytes = b""  # 8 * contexts, zeros: not known; or none

@@ -19,6 +19,7 @@ from collector.labels.activity_labels import label_activity
 from collector.labels.thread_labels import ThreadLabels
 from collector.labels.thread_series import label
 from icestream.labels.operations import OperationNames
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages import raw_encoder
 from icestream.messages.checks import Labels
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
@@ -49,7 +50,13 @@ class Windows:
     """Makes the batches of one run of a collector. For one thread."""
 
     def __init__(
-        self, host_id: str, host: Host, labels: ThreadLabels, operations: OperationNames, configured_period_ns: int
+        self,
+        host_id: str,
+        host: Host,
+        labels: ThreadLabels,
+        operations: OperationNames,
+        sets: RequestLabels,
+        configured_period_ns: int,
     ) -> None:
         self._host_id = host_id
         self._configured_period_ns = configured_period_ns  # the period without the CPU budget
@@ -59,7 +66,7 @@ class Windows:
         self._kernel = Kernel(generated=host.generated)
         self._mappings, self._python = host.mappings, host.python
         self._labels = labels
-        self._operations = operations
+        self._operations, self._sets = operations, sets
         self._sequences = {RAW: 0, ACTIVITY: 0}
         self._fresh: set[int] = set()  # processes of this window that were noticed
         self.defer = False  # whether the details of new processes are read later
@@ -125,7 +132,7 @@ class Windows:
         off_cpu = drained.samples.off_cpu
         comms = drained.samples.comms | (off_cpu.comms if off_cpu is not None else {})
         self._notice(np.unique(np.concatenate([intervals.pid, intervals.span_pid])).tolist()[:_MOST_ACTIVE])
-        intervals = label_activity(intervals, self._labels, comms, self._operations)
+        intervals = label_activity(intervals, self._labels, comms, self._operations, self._sets)
         if not (len(intervals.pid) or intervals.spans or intervals.dropped):
             return []
         common = ActivityBatch(

@@ -12,7 +12,7 @@ from gateway.labels import host_id
 from gateway.readers import valid_texts
 from gateway.readers.otlp_attributes import attributes, labels_of
 from icestream.messages.activity import STATUSES
-from icestream.messages.checks import MAX_ID
+from icestream.messages.checks import MAX_ID, Labels
 from icestream.messages.plausible import Times
 from icestream.times import HOUR_NS
 from icestream.v1.activity_pb2 import Span
@@ -36,6 +36,8 @@ class SentSpans:
 
     host_id: str
     spans: list[Span]
+    labels: Labels
+    """Those of the resource."""
 
 
 @dataclass
@@ -61,19 +63,20 @@ def read_spans(data: trace_pb2.TracesData, times: Times) -> OtlpSpans:
     found = OtlpSpans()
     for resource in data.resource_spans:
         try:
-            host, service = _host_and_service(resource.resource)
+            host, labels = _host_and_labels(resource.resource)
         except Refused as error:
             found.rejected[f"of a resource with bad {error.message}"] += sum(
                 len(of.spans) for of in resource.scope_spans
             )
             continue
+        service = dict(labels).get("service", "")
         hours: dict[int, list[Span]] = defaultdict(list)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
             if problem := _problem(span, times):
                 found.rejected[problem] += 1
             else:
                 hours[span.start_time_unix_nano // HOUR_NS].append(_converted(span, service))
-        found.groups += [SentSpans(host, spans) for spans in hours.values()]
+        found.groups += [SentSpans(host, spans, labels) for spans in hours.values()]
     return found
 
 
@@ -82,12 +85,12 @@ def rejection(rejected: Counter[str]) -> str:
     return "; ".join(f"{count} spans {why}" for why, count in sorted(rejected.items()))
 
 
-def _host_and_service(resource: Resource) -> tuple[str, str]:
-    """Returns host ID and service."""
+def _host_and_labels(resource: Resource) -> tuple[str, Labels]:
+    """Returns host ID and labels."""
     given = attributes(resource.attributes, [])
     labels = labels_of(given)
     host = given.get("host.id") or host_id(labels)
-    return host.encode()[:MAX_ID].decode(errors="ignore"), dict(labels).get("service", "")
+    return host.encode()[:MAX_ID].decode(errors="ignore"), labels
 
 
 def _problem(span: trace_pb2.Span, times: Times) -> str:

@@ -7,7 +7,7 @@ package reads.
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, repeat
+from itertools import accumulate, pairwise, repeat
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -51,6 +51,11 @@ class Texts(NamedTuple):
 
     def texts(self) -> list[str]:
         return [self.text(row) for row in range(len(self.offsets) - 1)]
+
+    def unique(self) -> set[str]:
+        """Returns each text once."""
+        data, offsets = self.data.tobytes(), self.offsets.tolist()
+        return {text.decode() for text in {data[first:end] for first, end in pairwise(offsets)}}
 
     def padded(self, width: int) -> np.ndarray:
         """Returns values of at most `width` bytes as uint8 (n, width), with zeros behind them."""

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from icestream.settings import KafkaSettings, setting
+from icestream.settings import KafkaSettings, RequestLabelSettings, setting
 from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProducerSettings(KafkaSettings):
+class ProducerSettings(KafkaSettings, RequestLabelSettings):
     """What limits them: consumer groups that they must not outrun, and the number of operations of a service."""
 
     raw_readers: str = setting(

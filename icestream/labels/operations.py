@@ -19,20 +19,24 @@ class _Service:
 
 
 class OperationNames:
-    """Keeps the first `limit` operations that a service has within a day, and calls the others MANY_OPERATIONS. Knows
-    the 1,000 services that were used last. For any thread."""
+    """Keeps the first `limit` operations that a service has within a day, and calls the others `instead`. Knows the
+    1,000 services that were used last. For any thread."""
 
-    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.replaced = 0  # how often MANY_OPERATIONS was the answer
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic, instead: str = MANY_OPERATIONS) -> None:
+        self.replaced = 0  # how often `instead` was the answer
+        self._instead = instead
         self._limit = limit
         self._clock = clock
         self._services: dict[str, _Service] = {}
         self._lock = threading.Lock()
 
-    def limited(self, service: str, operation: str) -> str:
-        """Returns the operation, or what stands for it."""
+    def limited(self, service: str, operation: str, longest: int | None = None) -> str:
+        """Returns the operation, or what stands for it; `longest`: of so many characters at most."""
         if not operation:
             return ""
+        if longest is not None and len(operation) > longest:
+            self.replaced += 1
+            return self._instead
         name = hash(operation)
         with self._lock:
             known = self._services.pop(service, None)
@@ -47,4 +51,4 @@ class OperationNames:
                 known.names.add(name)
                 return operation
             self.replaced += 1
-            return MANY_OPERATIONS
+            return self._instead

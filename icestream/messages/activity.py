@@ -29,6 +29,7 @@ class SpanColumns(NamedTuple):
     start_unix_nano: np.ndarray  # int64 (s,)
     end_unix_nano: np.ndarray  # int64 (s,)
     operation: Texts  # of entry spans; "": it is none, or that is not known
+    labels: Texts  # sets of labels (icestream/labels/request_labels.py)
     status: np.ndarray  # integers (s,), index into STATUSES
 
     def rows(self, first: int, end: int) -> "SpanColumns":
@@ -62,6 +63,7 @@ class ActivityColumns:
     tid: np.ndarray  # uint32 (n,)
     context: np.ndarray  # uint32 (n,), row of contexts; its trace ID may be zeros: no trace
     service: np.ndarray  # uint32 (n,), index into strings
+    labels: np.ndarray  # uint32 (n,), index into strings: sets of labels
     spans: SpanColumns
 
     @property
@@ -113,6 +115,11 @@ def _columns(
     checks.check_index("context_operation", operation, len(strings))
     checks.check_rows_text("context_operation", operation[intervals["context"]], strings)
     checks.check_rows_text("interval_service", intervals["service"], strings)
+    labels = checks.column(message, "interval_labels", len(intervals["service"]), 0)
+    checks.check_index("interval_labels", labels, len(strings))
+    checks.check_rows_text("interval_labels", labels, strings)
+    for row in np.unique(labels).tolist():
+        checks.check_label_set("interval_labels", strings[row])
     return ActivityColumns(
         id=message.id,
         host_id=message.host_id,
@@ -125,6 +132,7 @@ def _columns(
         contexts=contexts,
         entry_span_ids=_entry_span_ids(message.context_entry_span_ids, len(contexts)),
         operation=operation,
+        labels=labels,
         spans=spans,
         **intervals,
     )
@@ -182,6 +190,7 @@ def _spans(messages: Sequence[ActivityBatch], times: Sequence[Times]) -> list[Sp
         start_unix_nano=np.minimum(columns.numbers["start_unix_nano"], _MAX_INT64).astype(np.int64),
         end_unix_nano=np.minimum(columns.numbers["end_unix_nano"], _MAX_INT64).astype(np.int64),
         operation=texts["operation"],
+        labels=texts["labels"],
         status=columns.numbers["status"],
     )
     joined_columns.check_times("spans.start_unix_nano", spans.start_unix_nano, times, counts)
@@ -198,9 +207,12 @@ def _check_spans(texts: Mapping[str, Texts], status: np.ndarray) -> None:
     if not right.all():
         got = min(map(tuple, np.stack(sizes, axis=1)[~right].tolist()))
         raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {got}")
-    for name in ("name", "operation", "service"):
+    for name in ("name", "operation", "service", "labels"):
         lengths = texts[name].lengths  # bytes: a text may have fewer characters
         if lengths.max(initial=0) > checks.MAX_TEXT:
             for row in np.flatnonzero(lengths > checks.MAX_TEXT).tolist():
                 checks.check_text(f"spans.{name}", texts[name].text(row), least=0)
+    if texts["labels"].lengths.any():
+        for labels in texts["labels"].unique():
+            checks.check_label_set("spans.labels", labels)
     checks.check_most("spans.status", int(status.max(initial=0)), len(STATUSES) - 1)

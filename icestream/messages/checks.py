@@ -7,6 +7,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from icestream.columns import packed
+from icestream.labels.request_labels import is_label_set
 from icestream.process.byte_cache import ByteCache
 from icestream.times import MAX_UNIX_NANO
 from icestream.topics import MAX_MESSAGE_BYTES
@@ -219,6 +220,12 @@ def check_rows_text(name: str, rows: np.ndarray, texts: Sequence[str]) -> None:
     size = sum(used[row] * len(texts[row].encode()) for row in np.flatnonzero(used).tolist())
     if size > MAX_ROWS_TEXT:
         raise BadMessage(name, f"expected at most {MAX_ROWS_TEXT} bytes of text in all rows, got {size}")
+
+
+def check_label_set(name: str, text: str) -> None:
+    if not is_label_set(text):
+        expected = 'labels as {"name":"value",...}, sorted by name'
+        raise BadMessage(name, f"expected {expected}, got {_cut(text)}")
 
 
 def _labels_size(serialized: bytes, labels: Labels) -> int:

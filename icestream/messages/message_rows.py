@@ -75,14 +75,16 @@ def activity(data: bytes, names: StackNames) -> Iterator[Row]:
     contexts = _hex_contexts(columns.contexts)
     rows = zip(
         columns.start_unix_nano.tolist(), columns.duration_ns.tolist(), columns.thread_cpu_ns.tolist(),
-        columns.pid.tolist(), columns.tid.tolist(), columns.context.tolist(), columns.service.tolist(), strict=True,
+        columns.pid.tolist(), columns.tid.tolist(), columns.context.tolist(), columns.service.tolist(),
+        columns.labels.tolist(), strict=True,
     )  # fmt: skip
-    for start_unix_nano, duration_ns, thread_cpu_ns, pid, tid, context, service in rows:
+    for start_unix_nano, duration_ns, thread_cpu_ns, pid, tid, context, service, labels in rows:
         trace_id, span_id = contexts[context]
         yield {
             "time": format_unix_nano(start_unix_nano),
             "host_id": columns.host_id,
             "service": columns.strings[service],
+            "labels": columns.strings[labels],
             "pid": pid,
             "tid": tid,
             "trace_id": trace_id,

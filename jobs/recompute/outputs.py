@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from icestream.columns import index_ranges
+from icestream.labels.request_labels import NO_LABELS, RequestLabels
 from icestream.messages import identify
 from icestream.messages.checks import Labels
 from icestream.messages.message_id import MessageId
@@ -43,6 +44,7 @@ class OperatorState:
     announced: deduplicate.Announced = field(default_factory=deduplicate.Announced)
     series: SeriesEncoder = field(default_factory=SeriesEncoder)
     series_days: SeriesDays = field(default_factory=SeriesDays)
+    sets: RequestLabels = NO_LABELS
 
 
 class OutputRows(NamedTuple):
@@ -89,7 +91,7 @@ def outputs(known: OperatorState, activity: UnitActivity, inputs: Sequence[Input
         count=raw.sample_count,
         value=raw.sample_value,
     )
-    rows = sample_rows(samples, batches, [one.end - one.first for one in ranges])
+    rows = sample_rows(samples, batches, [one.end - one.first for one in ranges], known.sets)
     used = {series[row].id: raw.series[row] for row in np.unique(raw.sample_series).tolist()}
     return OutputRows(
         [(one.input, batch) for one, batch in zip(ranges, batches, strict=True)],

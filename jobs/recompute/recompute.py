@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from icestream.kafka.dead_letters import reason
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages.activity import ActivityColumns, decode_activities
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -110,10 +111,12 @@ class TableRows(NamedTuple):
 class Recomputer:
     """Recomputes units, one after the other; what it remembers of one makes the next one faster."""
 
-    def __init__(self, source: ArchiveSource, operators: Operators, block: str) -> None:
-        """`block`: of rows of `batches`."""
+    def __init__(
+        self, source: ArchiveSource, operators: Operators, block: str, request_labels: Sequence[str] = ()
+    ) -> None:
+        """`block`: of rows of `batches`; `request_labels`: names of the labels of requests."""
         self._source = source
-        self._known = OperatorState(operators)
+        self._known = OperatorState(operators, sets=RequestLabels(request_labels))
         self._block = block
 
     def portions(self, unit: Unit, counts: RecomputeCounts) -> Iterator[TableRows]:

@@ -49,6 +49,8 @@ class Work:
     fence: Fence = NO_FENCE
     lake: JobLake | None = None
     """The lake that the job corrects, too."""
+    request_labels: tuple[str, ...] = ()
+    """The names of the labels of requests."""
 
 
 Store = Callable[[Staging], bool]
@@ -140,7 +142,7 @@ def work_through(work: Work, store: Store) -> tuple[RecomputeCounts, bool]:
             yield from of_slice
 
     report()
-    results = portions(units(), work.source, work.operators, f"job/{job.full_name}", job.processes)
+    results = portions(units(), work.source, work.operators, f"job/{job.full_name}", job.processes, work.request_labels)
     with closing(results):  # ends the workers, whatever happens
         for portion in results:
             opened = open_slices[portion.unit.time_range]

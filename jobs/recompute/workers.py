@@ -6,7 +6,7 @@ in memory. A worker ends with the job: then its pipe is closed.
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
@@ -36,11 +36,16 @@ MakeOperators = Callable[[], Operators]
 
 
 def portions(
-    units: Iterator[Unit], source: ArchiveSource, operators: MakeOperators, block: str, processes: int
+    units: Iterator[Unit],
+    source: ArchiveSource,
+    operators: MakeOperators,
+    block: str,
+    processes: int,
+    request_labels: Sequence[str] = (),
 ) -> Generator[Portion, None, None]:
     """Yields the portions of all units; with several processes, those of several units mixed. Raises JobError."""
     if processes == 1:
-        recomputer = Recomputer(source, operators(), block)
+        recomputer = Recomputer(source, operators(), block, request_labels)
         for unit in units:
             counts = RecomputeCounts()
             for table, rows in recomputer.portions(unit, counts):
@@ -52,7 +57,9 @@ def portions(
     try:
         for _ in range(processes):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, source, operators, block), daemon=True)
+            process = context.Process(
+                target=_work, args=(theirs, source, operators, block, request_labels), daemon=True
+            )
             process.start()
             theirs.close()
             workers[ours] = process
@@ -90,12 +97,14 @@ def _collect(units: Iterator[Unit], workers: list[Connection]) -> Iterator[Porti
                 yield Portion(busy[connection], answer.table, answer.rows)
 
 
-def _work(connection: Connection, source: ArchiveSource, operators: MakeOperators, block: str) -> None:
+def _work(
+    connection: Connection, source: ArchiveSource, operators: MakeOperators, block: str, request_labels: Sequence[str]
+) -> None:
     """Runs in a worker: recomputes the units that it receives; an error is sent as text."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal: the job ends the workers
     try:
         with without_pandas():
-            recomputer = Recomputer(source, operators(), block)
+            recomputer = Recomputer(source, operators(), block, request_labels)
             while True:
                 unit, counts = connection.recv(), RecomputeCounts()
                 for portion in recomputer.portions(unit, counts):

@@ -23,6 +23,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from icestream.clickhouse.client import Clients
+from icestream.labels.request_labels import NO_LABELS, RequestLabels
 from icestream.messages.checks import Labels
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.times import DAY_NS
@@ -69,8 +70,9 @@ class ClickHouseSink:
     keeps_ranges = True
     writes_together = False
 
-    def __init__(self, clients: Clients, limits: TimeLimits = ANY_LIMITS) -> None:
-        self._limits = limits
+    def __init__(self, clients: Clients, limits: TimeLimits = ANY_LIMITS, sets: RequestLabels = NO_LABELS) -> None:
+        """`sets`: of samples."""
+        self._limits, self._sets = limits, sets
         self._clients = clients
         self._series = SeriesDays()
         self._tokens = InsertTokens()
@@ -86,7 +88,7 @@ class ClickHouseSink:
         """Raises BadMessage."""
         if message.topic() == DEAD_LETTERS:
             return dead_letters.dead_letter(message)
-        return decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
+        return decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1], self._sets)
 
     def write(self, *ranges: MessageRange[Tables | DeadLetter]) -> None:
         """Inserts what is not stored yet. Raises the client's errors and DiskFullError; may then be called again with

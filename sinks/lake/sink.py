@@ -24,6 +24,7 @@ from confluent_kafka import Message
 
 from icestream.columns import sorted_keys
 from icestream.columns.recent_ids import RecentIds
+from icestream.labels.request_labels import NO_LABELS, RequestLabels
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.names_api import NamesApi
 from icestream.topics import ACTIVITY, LAKE_GROUP, SAMPLES, STACKS
@@ -82,9 +83,11 @@ class LakeSink:
         keep_days: int = 0,
         now: Now = time.time,
         names: NamesApi | None = None,
+        sets: RequestLabels = NO_LABELS,
     ) -> None:
-        """`keep_days`: days that are kept; 0: all. `names`: is asked for names that Kafka has deleted."""
-        self._limits = limits
+        """`keep_days`: days that are kept; 0: all. `names`: is asked for names that Kafka has deleted; `sets`: of
+        samples."""
+        self._limits, self._sets = limits, sets
         self._keep_days = keep_days
         self._now = now
         self._lake = Lake(uri, storage_options)
@@ -103,7 +106,7 @@ class LakeSink:
 
     def decode(self, message: Message, cluster: str) -> Tables:
         """Returns tables in Delta's types: what decodes can be stored. Raises BadMessage or ValueError."""
-        tables = decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
+        tables = decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1], self._sets)
         return in_delta_types(tables)
 
     def write(self, *ranges: MessageRange[Tables]) -> None:

@@ -86,9 +86,10 @@ def _coarser(table: str, start: str) -> str:
 
 
 def _summed_up(rows: str) -> str:
+    keys = ", ".join(KEYS.values())
     return (
-        f"SELECT of_type, of, op, toDateTime(at_, 'UTC') AS start_, {MERGED}, {{build:UInt64}} + toHour(start_)"
-        f" FROM ({rows}) GROUP BY of_type, of, op, at_"
+        f"SELECT {keys}, toDateTime(at_, 'UTC') AS start_, {MERGED}, {{build:UInt64}} + toHour(start_)"
+        f" FROM ({rows}) GROUP BY {keys}, at_"
     )
 
 

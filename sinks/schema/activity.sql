@@ -12,7 +12,8 @@ CREATE TABLE IF NOT EXISTS activity
     batch_run      LowCardinality(String) CODEC(ZSTD(1)),         -- as in `samples`
     batch_sequence UInt64 CODEC(Delta, ZSTD(1)),
     operation      LowCardinality(String) CODEC(ZSTD(1)),         -- the name of the entry span of its request in its
-    entry_span_id  FixedString(8) CODEC(ZSTD(1))                  -- service; '' and zeros: not known
+    entry_span_id  FixedString(8) CODEC(ZSTD(1)),                 -- service; '' and zeros: not known
+    request_labels LowCardinality(String) CODEC(ZSTD(1))          -- of its process (docs/labels.md), as a JSON object
 )
 ENGINE = MergeTree
 PARTITION BY toDate(start_time)
@@ -30,7 +31,8 @@ CREATE TABLE IF NOT EXISTS spans
     start_time     DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
     end_time       DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
     operation LowCardinality(String) CODEC(ZSTD(1)),  -- of entry spans only
-    status    LowCardinality(String) CODEC(ZSTD(1))   -- how it ended: error, ok, or '': its application did not say so
+    status    LowCardinality(String) CODEC(ZSTD(1)),  -- how it ended: error, ok, or '': its application did not say so
+    request_labels LowCardinality(String) CODEC(ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toDate(start_time)

@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS entry_spans
     operation   LowCardinality(String) CODEC(ZSTD(1)),
     duration_ns UInt64 CODEC(ZSTD(1)),
     status      LowCardinality(String) CODEC(ZSTD(1)),          -- as in `spans`
+    request_labels LowCardinality(String) CODEC(ZSTD(1)),
     host_id     LowCardinality(String) CODEC(ZSTD(1)),
     INDEX traces trace_id TYPE minmax GRANULARITY 1             -- as of span_operations
 )
@@ -52,6 +53,7 @@ ORDER BY (service, toStartOfHour(start_time), trace_id, span_id);
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS entry_spans_view TO entry_spans AS
 SELECT service, start_time, trace_id, span_id, operation,
-    toUInt64(greatest(toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time), 0)) AS duration_ns, status, host_id
+    toUInt64(greatest(toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time), 0)) AS duration_ns, status,
+    request_labels, host_id
 FROM spans
 WHERE operation != '';

@@ -22,7 +22,8 @@ CREATE TABLE IF NOT EXISTS samples
     batch_sequence UInt64 CODEC(Delta, T64, ZSTD(1)),
     -- The operation as far as it was known when the sample was stored: by activity that streams had read, or by the label
     -- of its series. It is '' in rows of jobs. Queries of rows look into `span_operations` instead.
-    known_operation LowCardinality(String) CODEC(ZSTD(1))
+    known_operation LowCardinality(String) CODEC(ZSTD(1)),
+    request_labels LowCardinality(String) CODEC(ZSTD(1))   -- as in `activity`, of its series
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)

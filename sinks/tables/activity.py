@@ -39,6 +39,7 @@ def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_
     strings = list(chain.from_iterable(one.strings for one in messages))
     first_string = index_ranges.starts(np.array([len(one.strings) for one in messages]))
     service = np.concatenate([one.service + first for one, first in zip(messages, first_string, strict=True)])
+    labels = np.concatenate([one.labels + first for one, first in zip(messages, first_string, strict=True)])
     operation = np.concatenate(
         [one.operation[one.context] + first for one, first in zip(messages, first_string, strict=True)]
     )
@@ -60,6 +61,7 @@ def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_
             "thread_cpu_ns": columns["thread_cpu_ns"],
             "operation": arrow.texts(operation, strings),
             "entry_span_id": arrow.binary(entry),
+            "request_labels": arrow.texts(labels, strings),
         }
     )
     return arrow.with_batches(table, counts, batches)
@@ -86,6 +88,7 @@ def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
             "end_time": pa.array(joined("end_unix_nano"), pa.timestamp("ns", "UTC")),
             "operation": texts("operation").dictionary_encode(),
             "status": arrow.texts(joined("status"), STATUSES),
+            "request_labels": texts("labels").dictionary_encode(),
         }
     )
 

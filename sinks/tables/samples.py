@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from icestream.clickhouse.span_operations import SPAN_NAME
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages.checks import Labels
 from icestream.messages.samples import SampleColumns
 from icestream.topics import ACTIVITY
@@ -43,7 +44,9 @@ class SampleArrays:
     value: np.ndarray
 
 
-def sample_rows(samples: SampleArrays, batches: Sequence[stored_batches.Batch], counts: Sequence[int]) -> pa.Table:
+def sample_rows(
+    samples: SampleArrays, batches: Sequence[stored_batches.Batch], counts: Sequence[int], sets: RequestLabels
+) -> pa.Table:
     """Returns rows of `samples`. `counts`: how many of them each batch has; they follow each other.
 
     Raises ValueError (pyarrow's) where a value does not fit its column.
@@ -64,6 +67,7 @@ def sample_rows(samples: SampleArrays, batches: Sequence[stored_batches.Batch], 
             "span_id": arrow.binary(contexts[:, 16:]),
             "count": pa.array(samples.count, pa.int32()),
             "value": pa.array(samples.value, pa.int64()),
+            "request_labels": arrow.texts(samples.series, [sets.choose(labels) for labels in samples.labels]),
         }
     )
     return arrow.with_batches(table, counts, batches)
@@ -73,14 +77,14 @@ def _service(labels: Labels) -> str:
     return next((value for name, value in labels if name == "service"), "")
 
 
-def sample_tables(columns: SampleColumns) -> SampleTables:
+def sample_tables(columns: SampleColumns, sets: RequestLabels) -> SampleTables:
     """Returns the rows of a message."""
     rows = len(columns.time_unix_milli)
     batch = _batch(columns)
     arrays = {field.name: getattr(columns, field.name) for field in fields(SampleArrays)}
     return SampleTables(
         batch=batch,
-        rows=sample_rows(SampleArrays(**arrays), [batch], [rows]),
+        rows=sample_rows(SampleArrays(**arrays), [batch], [rows], sets),
         known_operation=_known_operation(columns),
         series=dict(zip(columns.series_id.tolist(), columns.labels, strict=True)),
         last_unix_nano=int(columns.time_unix_milli.max(initial=0)) * 10**6,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from clickhouse_connect.driver.client import Client
 
 from icestream.ids import series_id
+from icestream.labels.request_labels import RequestLabels
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.data import tables
 from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, insert_series, node_id, to_datetime
@@ -69,6 +70,11 @@ class Sample:
     profile_type: str = DEFAULT_PROFILE_TYPE
 
 
+def request_labels(labels: dict[str, str]) -> str:
+    """What requests have of the labels of their series, with the default setting."""
+    return RequestLabels(["service_version"]).choose(sorted(labels.items()))
+
+
 def stack_id(stack: tuple[Frame, ...]) -> int:
     return path_ids(stack)[-1] if stack else 0
 
@@ -97,7 +103,7 @@ def insert_samples(client: Client, samples: list[Sample]) -> None:
             "profile_type": s.profile_type, "service": s.labels.get("service", ""),
             "series_id": series_id(s.labels.items()), "host_id": s.host, "time": to_datetime(s.time_s),
             "stack_id": stack_id(s.stack), "trace_id": s.trace_id, "span_id": s.span_id, "count": s.count,
-            "value": s.value,
+            "value": s.value, "request_labels": request_labels(s.labels),
         }
         for s in samples
     ]  # fmt: skip

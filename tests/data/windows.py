@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icestream.labels.request_labels import label_set
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.common_pb2 import Mapping
 from tests.data.messages import PERIOD_NS, WINDOW_NS, activity_batch, batch_id, contexts, raw_batch, raw_series
@@ -84,12 +85,14 @@ def window(
         {
             "interval_start_offset_ns": [left], "interval_duration_ns": [right - left],
             "interval_thread_cpu_ns": [traced], "interval_tid": [7], "interval_service": [1],
+            "interval_labels": [2],
         },
         complete_unix_nano=start + WINDOW_NS,
-        strings=["", "checkout"],
+        strings=["", "checkout", label_set([("host", host_id)])],
         spans=[
             Span(trace_id=trace, span_id=span, name="GET /checkout", service="checkout",
-                 start_unix_nano=start + left, end_unix_nano=start + right)
+                 labels=label_set([("host", host_id)]), start_unix_nano=start + left,
+                 end_unix_nano=start + right)
         ],
         **contexts([trace + span]),
     )  # fmt: skip

@@ -201,6 +201,8 @@ def test_intervals_are_checked() -> None:
         ("interval_duration_ns", [2**63]),
         ("interval_start_offset_ns", [-(2**62)]),
         ("interval_tid", []),
+        ("interval_labels", [1]),
+        ("interval_labels", [0, 0]),
     ]:
         message = ActivityBatch()
         message.CopyFrom(good)
@@ -211,6 +213,27 @@ def test_intervals_are_checked() -> None:
     good.spans.append(Span(trace_id=b"x"))
     with pytest.raises(BadMessage, match="spans"):
         decode_activity(good.SerializeToString())
+
+
+def test_labels_of_processes_are_canonical_or_the_batch_is_bad() -> None:
+    version, pod = '{"service_version":"1.1"}', '{"pod":"a","service_version":"1.1"}'
+    message = ActivityBatch.FromString(activity([Interval(1, 0, 10, context(1)), Interval(2, 0, 10, context(1))]))
+    assert decode_activity(message.SerializeToString()).labels.tolist() == [0, 0]  # older collectors send none
+    message.strings.extend([version, pod])
+    message.interval_labels.extend([len(message.strings) - 1, 0])
+    message.spans.append(Span(trace_id=bytes(16), span_id=bytes(8), labels=version))
+    read = decode_activity(message.SerializeToString())
+    assert [read.strings[row] for row in read.labels.tolist()] == [pod, ""]
+    assert read.spans.labels.texts() == [version]
+    for bad in ('{"service_version": "1.1"}', '{"a":1}', "[" * 1000, '{"a":"' + "b" * 2000 + '"}', "version"):
+        message.spans[0].labels = bad
+        with pytest.raises(BadMessage, match=r"spans\.labels"):
+            decode_activity(message.SerializeToString())
+        message.spans[0].labels = ""
+        message.strings[-1] = bad
+        with pytest.raises(BadMessage, match="interval_labels"):
+            decode_activity(message.SerializeToString())
+        message.strings[-1] = pod
 
 
 def test_intervals_without_a_trace_attach_to_nothing() -> None:

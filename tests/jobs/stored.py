@@ -9,6 +9,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse.client import Clients
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import TimeLimits
@@ -31,10 +32,11 @@ from tests.data.windows import Window, window
 T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 15 * 10**9
 """A quarter of a minute before a midnight: the range spans two days."""
 WINDOWS = 6
+REQUEST_LABELS = ("host",)
 END = T0 + WINDOWS * 5 * 10**9
 
 SUMS = {
-    "samples": "profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id",
+    "samples": "profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id, request_labels",
     "trace_samples": "profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id",
 }
 
@@ -58,7 +60,15 @@ class Stored:
         job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
         source = replace(source, limits=TimeLimits.from_settings(MessageSettings()))
         fence = Fence(cluster=cluster_of_tables(self.client))
-        return Work(self.client, source, lambda: operators or Operators(), job, fence=fence, lake=self.lake)
+        return Work(
+            self.client,
+            source,
+            lambda: operators or Operators(),
+            job,
+            fence=fence,
+            lake=self.lake,
+            request_labels=REQUEST_LABELS,
+        )
 
     def sink_again(self) -> None:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
@@ -153,8 +163,11 @@ def tables(client: Client) -> dict[str, Any]:
 
 
 def _sink(sink: ClickHouseSink, outputs: list[tuple[str, bytes]], nonce: str = "0" * 12, base: int = 0) -> None:
+    sets = RequestLabels(REQUEST_LABELS)
     for first in range(0, len(outputs), 40):
         for topic in (STACKS, SAMPLES, ACTIVITY):
             values = [value for of, value in outputs[first : first + 40] if of == topic]
-            decoded = [decode(value, MessageId("C", topic, 0, base + first + i)) for i, value in enumerate(values)]
+            decoded = [
+                decode(value, MessageId("C", topic, 0, base + first + i), sets=sets) for i, value in enumerate(values)
+            ]
             sink.write(MessageRange("C", topic, 0, InFlight(first, first + 39, nonce), decoded, False))

@@ -1,10 +1,11 @@
 """Requests of known CPU, threads and interleaved asyncio tasks, at 1999 Hz: what each is said to have used."""
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,44 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     assert with_operation(pipeline.settings, {bytes.fromhex(trace) for trace in known}) > 0.95 * samples
 
 
+def test_two_versions_beside_each_other_have_each_their_own_operations(pipeline: Pipeline) -> None:
+    begin = time.time_ns()
+    pipeline.start("collect", "--frequency", "199")
+    pipeline.wait(lambda: (pipeline.data / "activity.sock").exists(), bool)
+    of_version = {
+        version: workload(pipeline, 20, OTEL_RESOURCE_ATTRIBUTES=f"service.version={version}")[0]
+        for version in ("1.0", "1.1")
+    }
+    pipeline.wait_published(time.time_ns())
+    pipeline.stop("collect")
+    pipeline.settle()
+    when = between(begin, time.time_ns() + 60 * 10**9)
+    service = f'service="{SERVICE}"'
+
+    def operations(selector: str, **more: str) -> list[dict]:
+        return pipeline.get("/api/v1/operations", selector=selector, **when, **more)["operations"]
+
+    pipeline.wait(lambda: sum(row["requests"] for row in operations(f"{{{service}}}")), lambda n: n == 40)
+    pipeline.settle()
+    split = operations(f"{{{service}}}", by="service_version")
+    for version, requests in of_version.items():
+        selector = f'{{{service}, service_version="{version}"}}'
+        rows = operations(selector)
+        assert Counter({row["operation"]: row["requests"] for row in rows}) == Counter(r["operation"] for r in requests)
+        labels = {"service_version": version}
+        of_all = {"labels": labels, "share": 0, "requests_per_second": 0}  # shares of both versions; until now
+        assert [row | of_all for row in split if row["labels"] == labels] == [row | of_all for row in rows]
+        listed = pipeline.get("/api/v1/traces", selector=selector, limit=100, **when)["traces"]
+        assert {row["trace_id"] for row in listed} == {request["trace_id"] for request in requests}
+        named = selector[:-1] + f', operation="{requests[0]["operation"]}"}}'
+        slow = pipeline.get("/api/v1/operations/slow", selector=named, slow="50", fast="50", **when)
+        assert slow["slow"]["requests"] + slow["fast"]["requests"] >= sum(
+            request["operation"] == requests[0]["operation"] for request in requests
+        )
+        total = pipeline.get("/api/v1/merge", selector=selector, **when)["total"]
+        assert pipeline.get("/api/v1/operations", selector=selector, **when)["total"] == total
+
+
 def assert_thread_cpu(rows: dict[str, dict], requests: list[dict]) -> None:
     """Each request has the CPU that it clocked; with what surrounds it in its spans (for a task, the event loop's
     work), the requests of a thread have no more than the thread."""
@@ -101,14 +140,14 @@ def assert_operations(pipeline: Pipeline, time_range: dict, requests: list[dict]
         assert pipeline.get("/api/v1/merge", selector=selector, **time_range)["total"] == value
 
 
-def workload(pipeline: Pipeline) -> tuple[list[dict], float]:
+def workload(pipeline: Pipeline, count: int = REQUESTS, **environ: str) -> tuple[list[dict], float]:
     """Requests of 20 ms, as the workload clocked them itself, and the share of CPU time that its clocks left out."""
     command = [
         sys.executable,
         "-m",
         "standalone.demo.workload",
         "--requests",
-        str(REQUESTS),
+        str(count),
         "--cpu-ms",
         "20",
         "--json",
@@ -116,6 +155,7 @@ def workload(pipeline: Pipeline) -> tuple[list[dict], float]:
     with subprocess.Popen(
         [*command, "--wait", "--socket", str(pipeline.data / "activity.sock")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+        env=os.environ | environ,
     ) as process:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None

@@ -69,8 +69,8 @@ def compare(
         )
     skipped: list[str] = []
     if skip_labels:
-        selection, skipped_of_now = _without_other_labels(selection)
-        baseline, skipped_of_before = _without_other_labels(baseline)
+        selection, skipped_of_now = _without_other_labels(state, selection)
+        baseline, skipped_of_before = _without_other_labels(state, baseline)
         skipped = sorted({*skipped_of_now, *skipped_of_before})
     head = selection.as_json() | baseline_json(baseline) | {"skipped_labels": skipped}
     if skipped and selection == baseline:
@@ -90,8 +90,8 @@ def compare(
     return json_response(head | ranges | found)
 
 
-def _without_other_labels(selection: Selection) -> tuple[Selection, list[str]]:
-    kept, skipped = without_other_labels(selection.matchers)
+def _without_other_labels(state: ApiState, selection: Selection) -> tuple[Selection, list[str]]:
+    kept, skipped = without_other_labels(state.database, selection.matchers)
     return replace(selection, matchers=kept), skipped
 
 

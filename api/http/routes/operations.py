@@ -1,5 +1,6 @@
 """What services do: their operations, with requests, CPU and durations."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,8 +13,10 @@ from api.http.answer_model import Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import ApiState, app_state
 from api.http.parameters import selection
-from api.queries.operations.operations import read_operations, without_other_labels
+from api.queries.operations.operations import check_groups, read_operations, without_other_labels
+from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
+from api.queries.selection.selector import Matcher, format_selector
 
 router = APIRouter(tags=["operations of services"])
 
@@ -21,6 +24,8 @@ router = APIRouter(tags=["operations of services"])
 class Operation(Answer):
     service: str
     operation: str
+    labels: dict[str, str] = Field(description="Those of `by` that its requests have")
+    selector: str = Field(description="Selects its requests and samples")
     sampled_cpu_ns: int
     sampled_cpu_low_ns: int | None
     sampled_cpu_high_ns: int | None
@@ -46,6 +51,8 @@ class Operation(Answer):
 
 class Unattributed(Answer):
     service: str
+    labels: dict[str, str]
+    selector: str
     sampled_cpu_ns: int
     sampled_cpu_low_ns: int | None
     sampled_cpu_high_ns: int | None
@@ -57,6 +64,7 @@ class Unattributed(Answer):
 
 
 class OperationsAnswer(SelectionAnswer):
+    request_labels: list[str] = Field(description="Labels that requests have: they select and split operations")
     skipped_labels: list[str] = Field(description="Labels of the given selector that skip_labels has left out of it")
     operations: list[Operation]
     count: int
@@ -92,10 +100,12 @@ _EXAMPLE = {
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",
     "rollups": [],
+    "request_labels": ["service_version"],
     "skipped_labels": [],
     "operations": [
         {
-            "service": "shop", "operation": "GET /checkout", "sampled_cpu_ns": 36000000000,
+            "service": "shop", "operation": "GET /checkout", "labels": {},
+            "selector": '{service="shop", operation="GET /checkout"}', "sampled_cpu_ns": 36000000000,
             "sampled_cpu_low_ns": 33352277858, "sampled_cpu_high_ns": 38802009490,
             "previous_sampled_cpu_ns": 30000000000, "samples": 684, "thread_cpu_ns": 35900000000,
             "previous_thread_cpu_ns": 30100000000, "requests": 900, "previous_requests": 890,
@@ -108,7 +118,8 @@ _EXAMPLE = {
     "count": 101,
     "unattributed": [
         {
-            "service": "shop", "sampled_cpu_ns": 12000000000,
+            "service": "shop", "labels": {}, "selector": '{service="shop", operation=""}',
+            "sampled_cpu_ns": 12000000000,
             "sampled_cpu_low_ns": 10492750224, "sampled_cpu_high_ns": 13662946471,
             "previous_sampled_cpu_ns": 11000000000, "samples": 228,
             "thread_cpu_ns": 0, "previous_thread_cpu_ns": 0, "share": 0.25,
@@ -133,6 +144,9 @@ def operations(
     ] = (OperationOrder.THREAD_CPU),
     limit: Annotated[int, Query(ge=1, le=10_000, description="Operations on a page.")] = 100,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="`next` of the previous page.")] = 0,
+    by: Annotated[
+        str | None, Query(description="Labels of requests, separated by commas: a row for each of their values.")
+    ] = None,
     skip_labels: Annotated[
         bool, Query(description="Leave out what operations are not selected by, instead of refusing it.")
     ] = False,
@@ -149,14 +163,17 @@ def operations(
     selection.check_operations()
     skipped: list[str] = []
     if skip_labels:
-        kept, skipped = without_other_labels(selection.matchers)
+        kept, skipped = without_other_labels(state.database, selection.matchers)
         selection = replace(selection, matchers=kept)
-    found = read_operations(state.database, selection)
+    labels = [label.strip() for label in by.split(",") if label.strip()] if by else []
+    check_groups(state.database, labels)
+    found = read_operations(state.database, selection, labels)
     totals: dict[str, int] = {}
     for row in found.all:
         totals[row["service"]] = totals.get(row["service"], 0) + row["sampled_cpu_ns"]
     for row in found.all:
         total = totals[row["service"]]
+        row["selector"] = format_selector(_matchers(row, labels, selection))
         row["share"] = round(row["sampled_cpu_ns"] / total, 6) if total else 0.0
         row["requests_per_second"] = round(row["requests"] / found.seconds, 6)
         row["error_rate"] = round(row["errors"] / row["requests"], 6) if row["requests"] else None
@@ -167,6 +184,7 @@ def operations(
         | found.time_range.as_json()
         | {
             "rollups": found.rollups,
+            "request_labels": list(state.database.request_labels),
             "skipped_labels": skipped,
             "operations": [_members(row, Operation) for row in rows[offset : offset + limit]],
             "count": len(rows),
@@ -177,11 +195,18 @@ def operations(
     )
 
 
+def _matchers(row: dict[str, Any], by: Sequence[str], selection: Selection) -> tuple[Matcher, ...]:
+    """Those of a row: its service, its operation, and its labels or what was selected of them."""
+    own = {"service": row["service"], OPERATION: row["operation"]} | {name: row["labels"].get(name, "") for name in by}
+    asked = (matcher for matcher in selection.matchers if matcher.label not in own)
+    return (*(Matcher(name, "=", value) for name, value in own.items()), *asked)
+
+
 _TOTALS = {"total": "sampled_cpu_ns", "samples": "samples"}
 """Sums of all operations that match, and of what belongs to none if that matches, too."""
 
 
-def _key(row: dict[str, Any], order: OperationOrder) -> tuple[float, str, str]:
+def _key(row: dict[str, Any], order: OperationOrder) -> tuple[float, str, str, list[tuple[str, str]]]:
     if order is OperationOrder.NAME:
         value = 0.0
     elif order is OperationOrder.REQUESTS:
@@ -190,7 +215,7 @@ def _key(row: dict[str, Any], order: OperationOrder) -> tuple[float, str, str]:
         value = row["sampled_cpu_ns"] - row["previous_sampled_cpu_ns"]
     else:
         value = row[f"{order.value}_ns"] or 0
-    return -value, row["service"], row["operation"]
+    return -value, row["service"], row["operation"], list(row["labels"].items())
 
 
 def _members(row: dict[str, Any], model: type[Answer]) -> dict[str, Any]:

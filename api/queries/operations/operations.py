@@ -14,8 +14,13 @@ from api.queries.operations.any_operations import ANSWERING_LEVELS, FINER_LEVELS
 from api.queries.operations.confidence import sampled_rows
 from api.queries.operations.recent import OF_REQUESTS, are_many, in_minutes, recent_conditions, were_replaced
 from api.queries.rollups import ReadPlan, make_plan, read_buckets
-from api.queries.selection.conditions import Conditions, add_matchers, add_times, add_value_matcher
-from api.queries.selection.sample_operations import OPERATION, select_span_operations, split_matchers
+from api.queries.selection.conditions import Conditions, add_times, add_value_matcher
+from api.queries.selection.sample_operations import (
+    OPERATION,
+    add_request_matchers,
+    select_span_operations,
+    split_matchers,
+)
 from api.queries.selection.selection import Selection
 from api.queries.selection.selector import Matcher
 from api.queries.selection.time_range import TimeRange
@@ -34,7 +39,7 @@ _IN_HOURS_NS = 12 * HOUR_NS
 
 # at_: whether it is of the time range; else it is of the period before.
 _SQL = f"""
-SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_) AS squares,
+SELECT of, op, {{by}}({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_) AS squares,
     maxIf(longest, at_) AS longest_period,
     sumIf(v, at_) AS sampled_cpu_ns, sumIf(v, NOT at_) AS previous_sampled_cpu_ns,
     toInt64(sumIf(w, at_)) AS thread_cpu_ns, toInt64(sumIf(w, NOT at_)) AS previous_thread_cpu_ns,
@@ -46,7 +51,7 @@ SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_
     quantilesDDMergeIf({QUANTILES})(cpu_, at_) AS cpu_quantiles,
     quantilesDDMergeIf({QUANTILES})(duration_, at_) AS duration_quantiles
 FROM ({{parts}})
-GROUP BY of, op
+GROUP BY of, op{{groups}}
 LIMIT {_MAX_OPERATIONS + 1}"""
 
 
@@ -55,7 +60,8 @@ class Operations:
     """The operations of services that have some, and what belongs to none: together they are all samples of these."""
 
     all: list[dict[str, Any]]
-    """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it.
+    """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it;
+    `labels`: those of its requests by which operations were split.
 
     `measured`: of how many `requests` a clock measured CPU; `request_cpu_ns` and `request_cpu_squares`: the sums of
     their CPU, and of its squares; `request_duration_ns` and `request_duration_squares`: of the durations of all
@@ -93,8 +99,9 @@ class _ReadPeriod:
     plan: ReadPlan
 
 
-def read_operations(database: Database, selection: Selection) -> Operations:
-    """The operations of the services that match, in any order. Raises ApiError.
+def read_operations(database: Database, selection: Selection, by: Sequence[str] = ()) -> Operations:
+    """The operations of the services that match, in any order; with `by`, those of each value of these labels of
+    requests. Raises ApiError.
 
     A request counts when it began, samples and intervals in their own time. Columns that begin with `previous_` are
     about the period of the same length just before the time range.
@@ -102,30 +109,38 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     What has rollups is read from these, the rest from rows; or from `recent_operations`, if it has all of the rest, of
     too many requests to read their rows.
     """
-    of_operation, of_service = split_operation(selection.matchers)
+    of_operation, of_requests = split_operation(database, selection.matchers)
     now, before = periods = _periods(database, selection.time_range)
     rest = _joined([*before.plan.samples, *now.plan.samples])
     conditions = Conditions()
     parts = []
     for each in periods:
-        of_period = Selection(selection.profile_type, tuple(of_service), each.time_range)
+        of_period = Selection(selection.profile_type, (), each.time_range)
         for part in each.plan.parts:
-            where = part.conditions(of_period, conditions.parameters).where
-            parts.append(_needed(operation_sums.of_rollups(OPERATION_TABLES[part.level], each.at, where), each.at))
+            built = part.conditions(of_period, conditions.parameters)
+            add_request_matchers(built, of_requests)
+            built_rows = operation_sums.of_rollups(OPERATION_TABLES[part.level], each.at, built.where)
+            parts.append(_needed(built_rows, each.at))
     if rest and are_many(database, rest) and not were_replaced(database, rest):
-        parts += _of_recent(selection.profile_type, of_service, periods, conditions)
+        parts += _of_recent(selection.profile_type, of_requests, periods, conditions)
     elif rest and any_operations(database, rest):
-        parts += _of_rows(database, selection.profile_type, of_service, now, rest, conditions)
+        parts += _of_rows(database, selection.profile_type, of_requests, now, rest, conditions)
     if not parts:
         return Operations([], now.plan.as_json(), now.time_range)
     matches = Conditions(parameters=conditions.parameters)
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
-    sql = _SQL.format(matches=" AND ".join(matches.expressions) or "1", parts=" UNION ALL ".join(parts))
+    columns = [f"JSONExtractString(labels_, {matches.bind(label, 'String')})" for label in by]
+    sql = _SQL.format(
+        matches=" AND ".join(matches.expressions) or "1",
+        by="".join(f"{column} AS by{number}, " for number, column in enumerate(columns)),
+        groups="".join(f", by{number}" for number in range(len(by))),
+        parts=" UNION ALL ".join(parts),
+    )
     answer = database.table(sql, conditions.parameters, reads_slow_rows=True)
     if len(answer) > _MAX_OPERATIONS:
         raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
-    rows = _rows(answer, selection.profile_type)
+    rows = _rows(answer, selection.profile_type, by)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
     of_traced = [row for row in rows if row["service"] in traced]
     return Operations(of_traced, now.plan.as_json(), now.time_range)
@@ -152,14 +167,14 @@ def _periods(database: Database, time_range: TimeRange) -> tuple[_ReadPeriod, _R
 
 
 def _of_recent(
-    profile_type: str, of_service: list[Matcher], periods: Sequence[_ReadPeriod], conditions: Conditions
+    profile_type: str, of_requests: list[Matcher], periods: Sequence[_ReadPeriod], conditions: Conditions
 ) -> list[str]:
     """Returns SELECTs of what plans do not read from rollups, from `recent_operations`; parameters are added."""
     parts = []
     for period in periods:
         for each in (OF_REQUESTS, profile_type) if period.plan.samples else ():
             minutes = recent_conditions(period.plan.samples, [each], conditions.parameters, lengths=(60, 10))
-            add_matchers(minutes, of_service)
+            add_request_matchers(minutes, of_requests)
             of = operation_sums.of_recent if each == OF_REQUESTS else operation_sums.of_recent_samples
             parts.append(_needed(of(period.at, minutes.where), period.at))
     return parts
@@ -173,7 +188,7 @@ def _needed(rows: str, at: str) -> str:
 def _of_rows(
     database: Database,
     profile_type: str,
-    of_service: list[Matcher],
+    of_requests: list[Matcher],
     now: _ReadPeriod,
     rest: list[TimeRange],
     conditions: Conditions,
@@ -182,13 +197,14 @@ def _of_rows(
     parameters = conditions.parameters
     start = conditions.bind(now.time_range.start_unix_nano // 10**6, "Int64")
     from_start = f">= fromUnixTimestamp64Milli({start}, 'UTC')"
-    samples = Selection(profile_type, tuple(of_service), now.time_range).of_any_request(rest, parameters)
-    spans = select_span_operations(samples, rest, of_service)
-    began = request_conditions(parameters, of_service, rest).where
+    samples = Selection(profile_type, (), now.time_range).of_any_request(rest, parameters)
+    add_request_matchers(samples, of_requests)
+    spans = select_span_operations(samples, rest, of_requests)
+    began = request_conditions(parameters, of_requests, rest).where
     intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
     if now.plan.samples:
         ended = until_ended(database, [], now.plan.samples)
-        intervals = request_intervals(parameters, began if of_service else "", ended).where
+        intervals = request_intervals(parameters, began if of_requests else "", ended).where
     requests = operation_sums.requests_from(began, intervals)
     return [
         operation_sums.of_samples(f"time {from_start}", spans, samples.where),
@@ -207,33 +223,44 @@ def _joined(ranges: Sequence[TimeRange]) -> list[TimeRange]:
     return joined
 
 
-def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
-    """Returns the matchers of the operation and of the service. Raises ApiError for others."""
+def split_operation(database: Database, matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
+    """Returns the matchers of the operation, and of the service and labels of requests. Raises ApiError for others."""
     of_operation, others = split_matchers(matchers)
-    if any(matcher.label != "service" for matcher in others):
-        raise bad_request(
-            "bad_selector",
-            "operations are selected by service and operation only",
-            'for example {service="shop"}; for other labels: /api/v1/timeline?sum_by=service,operation',
-        )
+    if unknown := sorted({matcher.label for matcher in others} - {"service", *database.request_labels}):
+        raise bad_request("bad_selector", f"requests have no label {unknown[0]}", _hint(database))
     return of_operation, others
 
 
-def without_other_labels(matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], list[str]]:
+def check_groups(database: Database, by: Sequence[str]) -> None:
+    """Raises ApiError where requests do not have one of these labels."""
+    for label in by:
+        if label not in database.request_labels:
+            raise bad_request("bad_parameter", f"requests have no label {label}", _hint(database))
+
+
+def _hint(database: Database) -> str:
+    labels = ", ".join(("service", OPERATION, *database.request_labels))
+    return (
+        f"they have {labels}; ICESTREAM_REQUEST_LABELS says which others; for any label:"
+        " /api/v1/timeline?sum_by=service,operation"
+    )
+
+
+def without_other_labels(database: Database, matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], list[str]]:
     """Returns the matchers that operations are selected by, and the labels of the others."""
-    of_operation, others = split_matchers(matchers)
-    kept = tuple(matcher for matcher in matchers if matcher in of_operation or matcher.label == "service")
-    return kept, sorted({matcher.label for matcher in others} - {"service"})
+    known = {OPERATION, "service", *database.request_labels}
+    kept = tuple(matcher for matcher in matchers if matcher.label in known)
+    return kept, sorted({matcher.label for matcher in matchers} - known)
 
 
 def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], ranges: Sequence[TimeRange]) -> Conditions:
     """Conditions on `activity` and `entry_spans`, which begin in these time ranges."""
     added = Conditions(parameters=parameters)
     add_times(added, ranges, "start_time")
-    add_matchers(added, [matcher for matcher in matchers if matcher.label != OPERATION])
-    for matcher in matchers:
-        if matcher.label == OPERATION:
-            add_value_matcher(added, "operation", matcher)
+    of_operation, others = split_matchers(matchers)
+    add_request_matchers(added, others)
+    for matcher in of_operation:
+        add_value_matcher(added, "operation", matcher)
     return added
 
 
@@ -256,15 +283,17 @@ def until_ended(database: Database, matchers: list[Matcher], ranges: Sequence[Ti
     return [TimeRange(each.start_unix_nano, each.end_unix_nano + longest) for each in ranges]
 
 
-def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:
+def _rows(answer: pa.Table, profile_type: str, by: Sequence[str]) -> list[dict[str, Any]]:
     services, operations = texts(answer["of"]), texts(answer["op"])
+    groups = [f"by{number}" for number in range(len(by))]
+    labels = zip(*(texts(answer[name]) for name in groups), strict=True) if by else [()] * len(services)
     sampled = sampled_rows(answer.rename_columns({"sampled_cpu_ns": "sampled_cpu"}))
     periods: dict[str, float] = {}
     for service, each in zip(services, sampled, strict=True):
         periods[service] = max(periods.get(service, 0.0), each.longest_period)
-    columns = answer.drop(["of", "op", "squares", "longest_period"]).to_pylist()
+    columns = answer.drop(["of", "op", "squares", "longest_period", *groups]).to_pylist()
     rows = []
-    for row, service, operation, each in zip(columns, services, operations, sampled, strict=True):
+    for row, service, operation, values_of, each in zip(columns, services, operations, labels, sampled, strict=True):
         row |= each.as_json(periods[service], profile_type)
         if not row["requests"]:  # those that still run are only in `recent_operations`
             row |= dict.fromkeys(_OF_MEASURED, 0)
@@ -273,5 +302,6 @@ def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:
             values = (row[f"mean_{what}_ns"], *quantiles)
             for name, value in zip(("mean", *_PERCENTILES), values, strict=True):
                 row[f"{name}_{what}_ns"] = round(value) if row["requests"] and math.isfinite(value) else None
-        rows.append({"service": service, "operation": operation} | row)
+        of_row = {name: value for name, value in zip(by, values_of, strict=True) if value}
+        rows.append({"service": service, "operation": operation, "labels": of_row} | row)
     return rows

@@ -44,7 +44,7 @@ def read_slow_and_fast(
     `only_drawn`: see `api.queries.traces.thinned.add_drawn`.
     """
     column = _COLUMNS[measure]
-    split_operation(selection.matchers)
+    split_operation(database, selection.matchers)
     (ended,) = until_ended(database, list(selection.matchers), [selection.time_range])
     low, high = Conditions(), Conditions()
     answer = database.table(

@@ -4,7 +4,14 @@ the labels `span_name` of their series."""
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from api.queries.selection.conditions import Conditions, add_matchers, add_span_times, add_times, matching
+from api.queries.selection.conditions import (
+    Conditions,
+    add_matchers,
+    add_span_times,
+    add_times,
+    add_value_matcher,
+    matching,
+)
 from api.queries.selection.selector import Matcher
 from api.queries.selection.time_range import TimeRange
 from icestream.clickhouse import span_operations
@@ -20,6 +27,22 @@ def split_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Mat
     matchers = list(matchers)
     of_operation = [matcher for matcher in matchers if matcher.label == OPERATION]
     return of_operation, [matcher for matcher in matchers if matcher.label != OPERATION]
+
+
+def label_of_request(conditions: Conditions, label: str) -> str:
+    """Returns an expression for what requests have of a label (icestream/labels/request_labels.py), in tables with the
+    column `request_labels`; '' if they have none. Parameters are added."""
+    return f"JSONExtractString(request_labels, {conditions.bind(label, 'String')})"
+
+
+def add_request_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:
+    """Adds matchers of the service and of labels of requests, for a table with the columns `service` and
+    `request_labels`."""
+    for matcher in matchers:
+        if matcher.label == "service":
+            add_value_matcher(conditions, "service", matcher)
+        else:
+            add_value_matcher(conditions, label_of_request(conditions, matcher.label), matcher)
 
 
 def span_hours(time_range: TimeRange) -> TimeRange:

@@ -1,5 +1,6 @@
 """Which requests used the most CPU."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,8 @@ import pyarrow as pa
 
 from api.queries.database import Database, texts
 from api.queries.operations.confidence import SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
-from api.queries.selection.conditions import Conditions, add_matchers, add_span_times, add_time, add_value_matcher
-from api.queries.selection.sample_operations import split_matchers
+from api.queries.selection.conditions import Conditions, add_span_times, add_time, add_value_matcher
+from api.queries.selection.sample_operations import add_request_matchers, split_matchers
 from api.queries.selection.sample_spans import add_span_matchers, series_matchers
 from api.queries.selection.selection import Selection
 from api.queries.traces.heavy_candidates import read_candidates
@@ -91,7 +92,7 @@ def read_heaviest_traces(
         having.append(f"({order}, trace_id) < {bound}")
     candidates = None if only_kept else read_candidates(database, selection, order, limit, of_few)
     chosen = None if candidates is None else candidates.trace_ids
-    by_service = _select_cpu_by_service(selection, conditions.parameters, chosen, only_kept)
+    by_service = _select_cpu_by_service(selection, conditions.parameters, database.request_labels, chosen, only_kept)
     # Few requests are read at once with all that is known of them.
     more, columns = ("", "") if chosen is None else (f", {_SELECTED}", f", {', '.join(_SELECTED_COLUMNS)}")
     answer = database.table(
@@ -120,11 +121,15 @@ def read_heaviest_traces(
 
 
 def _select_cpu_by_service(
-    selection: Selection, parameters: dict[str, Any], trace_ids: list[str] | None = None, only_kept: bool = False
+    selection: Selection,
+    parameters: dict[str, Any],
+    request_labels: Sequence[str],
+    trace_ids: list[str] | None = None,
+    only_kept: bool = False,
 ) -> str:
     """A query for each trace's CPU in each service; of all traces, or of these."""
     samples = selection.conditions(parameters)
-    activity = _activity_conditions(selection, samples)
+    activity = _activity_conditions(selection, samples, request_labels)
     of_traces = "" if trace_ids is None else _of_traces(samples, trace_ids)
     if only_kept:
         add_kept(samples, selection.time_range, "time")
@@ -144,10 +149,10 @@ def _of_traces(conditions: Conditions, trace_ids: list[str]) -> str:
     return f"PREWHERE trace_id IN {conditions.bind_trace_ids(trace_ids)}"
 
 
-def _activity_conditions(selection: Selection, samples: Conditions) -> Conditions:
+def _activity_conditions(selection: Selection, samples: Conditions, request_labels: Sequence[str]) -> Conditions:
     """Conditions on `activity`, which has no series.
 
-    Where labels of series other than the service select, its rows are those of the processes that have such samples.
+    Where labels select that requests do not have, its rows are those of the processes that have such samples.
     """
     activity = Conditions(parameters=samples.parameters)
     add_time(activity, selection.time_range, column="start_time")
@@ -155,8 +160,9 @@ def _activity_conditions(selection: Selection, samples: Conditions) -> Condition
         add_value_matcher(activity, "operation", matcher)
     add_span_matchers(activity, [selection.time_range], selection.matchers, has_series=False)
     others = series_matchers(selection.matchers)
-    add_matchers(activity, [matcher for matcher in others if matcher.label == "service"])
-    if any(matcher.label != "service" for matcher in others):
+    known = [matcher for matcher in others if matcher.label in ("service", *request_labels)]
+    add_request_matchers(activity, known)
+    if len(known) < len(others):
         process = "trace_id, host_id, pid"
         activity.add(f"({process}) IN (SELECT {process} FROM trace_samples {samples.where})")
     return activity
@@ -166,7 +172,7 @@ def _read_selected(database: Database, selection: Selection, trace_ids: list[str
     if not trace_ids:
         return {}
     parameters: dict[str, Any] = {}
-    by_service = _select_cpu_by_service(selection, parameters, trace_ids)
+    by_service = _select_cpu_by_service(selection, parameters, database.request_labels, trace_ids)
     answer = database.table(
         f"SELECT lower(hex(trace_id)) AS id, {_SELECTED} FROM ({by_service}) AS of GROUP BY trace_id", parameters
     )

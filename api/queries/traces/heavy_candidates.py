@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from api.queries.database import Database, texts
 from api.queries.operations.confidence import is_cpu
 from api.queries.operations.recent import OF_REQUESTS, are_many, recent_conditions
-from api.queries.selection.conditions import add_value_matcher, matching
-from api.queries.selection.sample_operations import OPERATION
+from api.queries.selection.conditions import matching
+from api.queries.selection.sample_operations import OPERATION, add_request_matchers, split_matchers
 from api.queries.selection.selection import Selection
 from icestream.clickhouse.recent_operations import HEAVIEST, packed_cpu, packed_trace
 
@@ -68,7 +68,8 @@ def read_candidates(
     """Those for a list of `limit` requests in the `order` of `read_heaviest_traces`; None: all rows are read, because
     they are few, or because the selector or the time range needs it. `of_few`: half as many again as are listed.
     Raises ApiError."""
-    if any(matcher.label not in ("service", OPERATION) for matcher in selection.matchers):
+    known = ("service", OPERATION, *database.request_labels)
+    if any(matcher.label not in known for matcher in selection.matchers):
         return None
     kinds = [OF_REQUESTS, selection.profile_type]
     if order == "thread_cpu_ns":
@@ -92,10 +93,8 @@ def read_candidates(
 def _read_kinds(database: Database, selection: Selection, kinds: Sequence[str], count: int) -> list[_OfKind]:
     """The `count` best candidates of each kind: a profile type, or OF_REQUESTS for thread CPU."""
     conditions = recent_conditions([selection.time_range], kinds)
-    of_operation = [matcher for matcher in selection.matchers if matcher.label == OPERATION]
-    for matcher in selection.matchers:
-        if matcher.label == "service":
-            add_value_matcher(conditions, "service", matcher)
+    of_operation, others = split_matchers(selection.matchers)
+    add_request_matchers(conditions, others)
     if of_operation:  # what is of samples has no operation
         conditions.add_any([f"profile_type != '{OF_REQUESTS}'", matching(conditions, "operation", of_operation)])
     most = _PIECES * (count + 1)

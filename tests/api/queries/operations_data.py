@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from clickhouse_connect.driver.client import Client
 
-from tests.api.fill import START_S, Frame, Sample, fill, frame
+from tests.api.fill import START_S, Frame, Sample, fill, frame, request_labels
 from tests.data.tables import NO_SPAN, insert_rows, to_datetime
 
 MAIN, HOT, COLD = frame("main"), frame("hot"), frame("cold")
@@ -62,6 +62,7 @@ def insert_requests(client: Client, requests: list[Request], plain_samples: list
                     "service": each.active_service or each.service,
                     "start_time": start, "duration_ns": each.duration_ns, "thread_cpu_ns": cpu_ns,
                     "operation": each.operation, "entry_span_id": each.entry_id,
+                    "request_labels": request_labels(each.labels),
                 }
             )  # fmt: skip
         if each.ended:
@@ -72,6 +73,7 @@ def insert_requests(client: Client, requests: list[Request], plain_samples: list
                     "trace_id": each.trace_id, "span_id": span_id, "parent_span_id": parent, "host_id": "host-1",
                     "name": operation or "inner", "service": each.service, "start_time": start, "end_time": end,
                     "operation": operation, "status": each.status if operation else "",
+                    "request_labels": request_labels(each.labels),
                 }
                 for span_id, parent, operation in names
             ]  # fmt: skip

@@ -13,11 +13,18 @@ from api.settings import ApiSettings
 from icestream.clickhouse.client import Clients
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from sinks.clickhouse.sink import SETTINGS
+from tests.api.queries.request_store import LABEL_SETS
 from tests.api.queries.rollup_store import HOUR, select
 from tests.data.tables import to_datetime
 
 SERVICES, OPERATIONS = ("cart", "shop"), ("GET /a", "GET /b", "")
-SELECTORS = ("{}", '{service="cart"}', '{operation=~"GET.*"}', '{service=~"c.*", operation!="GET /a"}')
+SELECTORS = (
+    "{}", '{service="cart"}', '{operation=~"GET.*"}', '{service=~"c.*", operation!="GET /a"}',
+    '{service_version=~".*1", operation!="GET /a"}',
+)  # fmt: skip
+
+
+_OF_SPANS = ("trace_id", "span_id", "service", "host_id", "start_time", "operation", "request_labels")
 
 
 class RecentStore:
@@ -39,6 +46,7 @@ class RecentStore:
             "trace_id": self.count.to_bytes(16, "big"), "span_id": self.count.to_bytes(8, "big"), "service": service,
             "host_id": "host-1", "start_time": to_datetime(self.start + at), "duration_ns": cpu_ns,
             "thread_cpu_ns": cpu_ns, "operation": operation, "entry_span_id": self.count.to_bytes(8, "big"),
+            "request_labels": LABEL_SETS[self.count % len(LABEL_SETS)],
         }  # fmt: skip
 
     def requests(self, count: int, seconds: float = HOUR) -> list[dict[str, Any]]:
@@ -57,7 +65,7 @@ class RecentStore:
             self.insert("activity", intervals[first::blocks])
         entries = [one for one in intervals if one["span_id"] == one["entry_span_id"] and one["operation"]]
         self.insert("spans", [
-            {name: one[name] for name in ("trace_id", "span_id", "service", "host_id", "start_time", "operation")}
+            {name: one[name] for name in _OF_SPANS}
             | {"status": ("", "ok", "error")[one["thread_cpu_ns"] % 3]}
             | {"end_time": to_datetime(one["start_time"].timestamp() + one["duration_ns"] / 1e9)}
             for one in entries
@@ -74,7 +82,7 @@ class RecentStore:
 
     def sample(self, interval: dict[str, Any], share: float) -> dict[str, Any]:
         """A sample of this share of the CPU of an interval; negative where a correction takes it back."""
-        return {name: interval[name] for name in ("trace_id", "span_id", "service", "host_id")} | {
+        return {name: interval[name] for name in ("trace_id", "span_id", "service", "host_id", "request_labels")} | {
             "time": interval["start_time"], "value": int(interval["thread_cpu_ns"] * share),
             "count": 1 if share > 0 else -1, "profile_type": DEFAULT_PROFILE_TYPE,
             "known_operation": interval["operation"],

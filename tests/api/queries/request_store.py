@@ -1,8 +1,9 @@
 """A store with requests of two days, whose rows come in any order, and the answers about their operations."""
 
+import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +23,12 @@ from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
 EVENING = T0 + 22 * HOUR
 """Requests come in the hours around midnight: into both days, but into few hours, because each hour with rows is built
 alone."""
-SELECTORS = ("{}", '{service="cart"}', '{operation=~"GET.*"}', '{service=~"c.*", operation!="GET /a"}')
+SELECTORS = (
+    "{}", '{service="cart"}', '{operation=~"GET.*"}', '{service=~"c.*", operation!="GET /a"}',
+    '{service="cart", service_version="1.1"}', '{service_version!="1.0", operation!="GET /a"}',
+)  # fmt: skip
 OPERATIONS = ("GET /a", "GET /b", "charge")
+LABEL_SETS = ("", '{"service_version":"1.0"}', '{"service_version":"1.1"}')
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -65,6 +70,7 @@ class Requests(Store):
         self.count += 1
         labels = choose.choice(LABELS)
         source = {"host_id": labels["host"], "service": labels["service"]}
+        source["request_labels"] = choose.choice(LABEL_SETS)
         operation, duration = choose.choice(OPERATIONS), round(10 ** choose.uniform(-3, 4), 3)  # 1 ms to 3 hours
         trace, entry, inner = (
             n.to_bytes(size, "big") for n, size in ((self.count, 16), (self.count * 2, 8), (self.count * 2 + 1, 8))
@@ -119,18 +125,19 @@ class Requests(Store):
 
     def check(self, selection: Selection) -> None:
         """Compares the answer with that from rows alone."""
-        assert self.answer(selection) == self.answer_of_rows(selection)
+        by = self.random.choice(((), ("service_version",)))
+        assert self.answer(selection, by) == self.answer_of_rows(selection, by)
 
-    def answer(self, selection: Selection) -> list[dict[str, Any]]:
-        return in_order(read_operations(self.database, selection).all)
+    def answer(self, selection: Selection, by: Sequence[str] = ()) -> list[dict[str, Any]]:
+        return in_order(read_operations(self.database, selection, by).all)
 
-    def answer_of_rows(self, selection: Selection) -> list[dict[str, Any]]:
+    def answer_of_rows(self, selection: Selection, by: Sequence[str] = ()) -> list[dict[str, Any]]:
         plan, operations.make_plan = (
             operations.make_plan,
             lambda database, time_range, *_, **named: ReadPlan([], [time_range]),
         )
         try:
-            return self.answer(selection)
+            return self.answer(selection, by)
         finally:
             operations.make_plan = plan
 
@@ -139,11 +146,19 @@ class Requests(Store):
         self.check(self.selection())
 
 
+class Squares(float):
+    """A sum of squares, whose last digits depend on the order of the rows."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and math.isclose(self, other, rel_tol=1e-9)
+
+    __hash__ = float.__hash__
+
+
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of an answer. Sums of squares are rounded: in another order of the rows, their last digits differ."""
     squares = ("request_cpu_squares", "request_duration_squares")
-    rounded = [row | {name: float(f"{row[name]:.9g}") for name in squares} for row in rows]
-    return sorted(rounded, key=lambda row: (row["service"], row["operation"]))
+    found = [row | {name: Squares(row[name]) for name in squares} for row in rows]
+    return sorted(found, key=lambda row: (row["service"], row["operation"], list(row["labels"].items())))
 
 
 def whole_minutes(choose: random.Random) -> Iterator[Selection]:

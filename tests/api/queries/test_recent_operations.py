@@ -2,6 +2,7 @@
 
 import statistics
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,8 +27,8 @@ def store(engine: str, database: str, request: pytest.FixtureRequest) -> RecentS
     return RecentStore(Clients(engine, database=database), getattr(request, "param", 0))
 
 
-def read(database: Database, selection: Selection) -> list[dict[str, Any]]:
-    return in_order(read_operations(database, selection).all)
+def read(database: Database, selection: Selection, by: Sequence[str] = ()) -> list[dict[str, Any]]:
+    return in_order(read_operations(database, selection, by).all)
 
 
 def sampled(rows: list[dict[str, Any]]) -> list[int]:
@@ -44,9 +45,10 @@ def test_all_is_as_if_rows_were_read(store: RecentStore) -> None:
         store.store(store.requests(100, seconds=2 * HOUR))
     for first, last in ((0, 60), (20, 40), (13, 47), (30, 31), (13, 117), (0, 120), (55, 130)):
         selection = store.selection(store.random.choice(SELECTORS), 60 * first, 60 * last)
-        answer = read_operations(store.of_sums, selection)
-        assert in_order(answer.all) == read(store.of_rows, selection)
-        assert sum(row["samples"] for row in answer.all) > 0
+        by = store.random.choice(((), ("service_version",)))
+        answer = read(store.of_sums, selection, by)
+        assert answer == read(store.of_rows, selection, by)
+        assert sum(row["samples"] for row in answer) > 0
 
 
 def test_the_variance_of_requests_is_that_of_their_values(store: RecentStore) -> None:

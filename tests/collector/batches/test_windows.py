@@ -21,6 +21,7 @@ from collector.processes.mappings import ProcessMappings
 from collector.python.processes import PythonProcesses
 from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.labels.relabel_config import parse_rules
+from icestream.labels.request_labels import NO_LABELS, RequestLabels
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.topics import ACTIVITY
 from icestream.v1.activity_pb2 import Span
@@ -33,14 +34,14 @@ NO_ACTIVITY = ActivityIntervals(*([EMPTY] * 7))
 PID = os.getpid()
 
 
-def make_windows(*rules: dict[str, Any], most_operations: int = 1000) -> Windows:
+def make_windows(*rules: dict[str, Any], most_operations: int = 1000, sets: RequestLabels = NO_LABELS) -> Windows:
     """The windows of a host without known processes."""
     files = FileCache()
     python = PythonProcesses(files.open, lambda *layout: pytest.fail("no process"))
     host: Any = SimpleNamespace(mappings=ProcessMappings(files), python=python, generated=GeneratedCode())
     labels = ThreadLabels("host-1", LabelConfig(rules=parse_rules(list(rules), "here")))
     names = OperationNames(most_operations)
-    return Windows("host-1", host, labels, names, configured_period_ns=10_000_000)
+    return Windows("host-1", host, labels, names, sets, configured_period_ns=10_000_000)
 
 
 @pytest.fixture
@@ -193,3 +194,17 @@ def test_samples_in_spans_that_have_names_are_series_with_these_and_count_among_
     assert {each["service"] for each in series} == {"shop"}
     (raw,) = (RawBatch.FromString(m.value) for m in windows.messages(sampled([tid]), NO_ACTIVITY, {}))
     assert not {label.name for series in raw.series for label in series.labels} & {"span_name"}
+
+
+def test_activity_has_labels_of_its_process_up_to_a_number_of_sets_of_a_service() -> None:
+    version = {"source_labels": ["__meta_tid"], "target_label": "service_version", "regex": "(.*)"}
+    one_service = {"target_label": "service", "replacement": "shop"}
+    sets = RequestLabels(["service_version"], limit=2)
+    others = [999_998, 999_999]
+    (activity,), _ = decoded(
+        make_windows(one_service, version, sets=sets), sampled([]), active([PID, *others], ["a", "b", "c"])
+    )
+    expected = [f'{{"service_version":"{pid}"}}' for pid in (PID, others[0])] + [""]
+    assert [activity.strings[row] for row in activity.labels.tolist()] == expected
+    assert activity.spans.labels.texts() == expected[:1] * 3  # of their process, whose main thread this is
+    assert sets.emptied == 1

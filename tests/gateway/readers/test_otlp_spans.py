@@ -15,6 +15,7 @@ from gateway.errors import Refused
 from gateway.readers import otlp_json
 from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, SentSpans, parse_spans, read_spans, rejection
 from icestream.labels.operations import MANY_OPERATIONS, OperationNames
+from icestream.labels.request_labels import MOST_SETS, NO_LABELS, RequestLabels
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.plausible import TimeLimits
 from icestream.times import DAY_NS, HOUR_NS
@@ -26,8 +27,8 @@ NOW = time.time_ns() // HOUR_NS * HOUR_NS
 TIMES = TimeLimits(late_ns=7 * DAY_NS, early_ns=2 * HOUR_NS).collected(NOW // 10**6)
 
 
-def encode(group: SentSpans, names: OperationNames | None = None) -> Encoded:
-    return encode_spans(group, TIMES, names or OperationNames(1000))
+def encode(group: SentSpans, names: OperationNames | None = None, sets: RequestLabels = NO_LABELS) -> Encoded:
+    return encode_spans(group, TIMES, names or OperationNames(1000), sets)
 
 
 def read(*spans: trace_pb2.Span, **attributes: str) -> OtlpSpans:
@@ -201,3 +202,18 @@ def test_a_bad_id_in_json_costs_its_span_only(name: str, text: str) -> None:
     is_root = (name, text) == ("parentSpanId", "")
     assert [one.span_id for group in found.groups for one in group.spans] == [ROOT, CHILD][: 1 + is_root]
     assert found.rejected == ({} if is_root else {"without valid IDs": 1})
+
+
+def test_spans_have_labels_of_their_resource_and_of_100_000_versions_few_are_kept() -> None:
+    sets = RequestLabels(["service_version", "pod"])
+    data = traces(span(NOW), k8s_pod_name="shop-1", service_version="1.1")
+    (group,) = read_spans(parse_spans(data.SerializeToString()), TIMES).groups
+    (batch,) = [decode_activity(message, TIMES) for message in encode(group, sets=sets).messages]
+    assert set(batch.spans.labels.texts()) == {'{"pod":"shop-1","service_version":"1.1"}'}
+    kept = set()
+    for number in range(100_000):
+        labels = (("service", "shop"), ("service_version", f"{number}"))
+        (message,) = encode(SentSpans("host", group.spans[:1], labels), sets=sets).messages if number < 2000 else (b"",)
+        kept.add(decode_activity(message, TIMES).spans.labels.text(0) if message else sets.choose(labels))
+    assert len(kept - {""}) == MOST_SETS - 1
+    assert sets.emptied == 100_001 - MOST_SETS

@@ -10,6 +10,7 @@ from clickhouse_connect.driver.client import Client
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from icestream.labels.request_labels import RequestLabels
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from jobs.backfill import backfill
@@ -21,7 +22,7 @@ from sinks.runner.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from streams.partition.process import Operators
 from tests.data.windows import window
-from tests.jobs.stored import END, T0, Stored, make_stored
+from tests.jobs.stored import END, REQUEST_LABELS, T0, Stored, make_stored
 from tests.jobs.test_backfill import THIRD, doubled
 from tests.sinks.engine import client, clients, empty
 
@@ -45,10 +46,13 @@ def stored(client: Client, tmp_path: Path) -> Stored:
 def to_lake(stored: Stored, outputs: list[tuple[str, bytes]], base: int = 0) -> None:
     """Stores what the stream processors published, as a sink of its own would."""
     assert stored.lake is not None
-    sink = LakeSink(stored.lake.uri)
+    sink, sets = LakeSink(stored.lake.uri), RequestLabels(REQUEST_LABELS)
     for topic in (STACKS, SAMPLES, ACTIVITY):
         values = [value for of, value in outputs if of == topic]
-        messages = [in_delta_types(decode(value, MessageId("C", topic, 0, base + i))) for i, value in enumerate(values)]
+        messages = [
+            in_delta_types(decode(value, MessageId("C", topic, 0, base + i), sets=sets))
+            for i, value in enumerate(values)
+        ]
         offsets = InFlight(base, base + len(values) - 1, random.Random(base).randbytes(6).hex())
         sink.write(MessageRange("C", topic, 0, offsets, messages, False))
 

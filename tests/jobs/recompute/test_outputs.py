@@ -10,6 +10,7 @@ import pytest
 from gateway.encode import encode
 from gateway.readers.pprof import Source, read_pprof
 from icestream.columns import packed
+from icestream.labels.request_labels import NO_LABELS
 from icestream.messages import identify
 from icestream.messages.activity import decode_activity
 from icestream.messages.message_id import MessageId
@@ -41,7 +42,7 @@ def one_by_one(batches: Batches, operators: Operators) -> tuple[pa.Table, list[B
     for offset, (_, activity) in enumerate(batches):
         processor.activity(activity, MessageId("C", ACTIVITY, 0, offset))
     results = [processor.raw(raw, MessageId("C", RAW, 0, offset)) for offset, (raw, _) in enumerate(batches)]
-    samples = [sample_tables(decode_samples(message)) for result in results for message in result.samples]
+    samples = [sample_tables(decode_samples(message), NO_LABELS) for result in results for message in result.samples]
     stacks = [stack_tables(decode_stacks(message)) for result in results for message in result.stacks]
     return (
         pa.concat_tables([one.rows for one in samples]),

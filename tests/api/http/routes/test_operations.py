@@ -160,3 +160,74 @@ def test_requests_without_cpu_and_services_without_requests(api: Api, client: Cl
     answer = api.json("/api/v1/operations")
     assert [(row["requests"], row["p99_cpu_ns"], row["p50_duration_ns"]) for row in answer["operations"]] == [(1, 0, 0)]
     assert answer["unattributed"] == []
+
+
+OLD, NEW = {"service_version": "1.0"}, {"service_version": "1.1"}
+
+
+@pytest.fixture
+def versions(client: Client) -> None:
+    """Two versions of one service beside each other, and a process without a version."""
+    insert_requests(
+        client,
+        [
+            Request(1, A, cpu_ns=10 * MS, duration_ns=20 * MS, samples=3, labels=OLD),
+            Request(2, A, cpu_ns=30 * MS, duration_ns=40 * MS, samples=0, labels=OLD),
+            Request(3, A, cpu_ns=50 * MS, duration_ns=90 * MS, samples=5, labels=NEW, status="error"),
+            Request(4, B, cpu_ns=7 * MS, samples=1, labels=NEW),
+            Request(5, B, cpu_ns=8 * MS, samples=2),
+        ],
+        [Sample((MAIN,), SAMPLE_NS, labels={"service": "shop"} | NEW, time_s=START_S + 60)] * 4,
+    )
+
+
+@pytest.mark.usefixtures("versions")
+def test_operations_of_a_version_are_exactly_those_of_its_processes(api: Api) -> None:
+    answer = api.json("/api/v1/operations", selector='{service_version="1.1"}', skip_labels=True)
+    assert answer["skipped_labels"] == []
+    assert answer == api.json("/api/v1/operations", selector='{service_version="1.1"}')
+    rows = {row["operation"]: row for row in answer["operations"]}
+    assert {
+        name: (row["requests"], row["thread_cpu_ns"], row["samples"], row["errors"]) for name, row in rows.items()
+    } == {A: (1, 50 * MS, 5, 1), B: (1, 7 * MS, 1, 0)}
+    assert rows[A]["mean_duration_ns"] == 90 * MS
+    assert [row["samples"] for row in answer["unattributed"]] == [4]
+    for selector in (
+        '{service_version="1.1"}',
+        '{service_version="1.0"}',
+        '{service_version=""}',
+        '{service_version!~"1.*"}',
+    ):
+        total = api.json("/api/v1/merge", selector=selector)["total"]
+        assert api.json("/api/v1/operations", selector=selector)["total"] == total > 0
+
+
+@pytest.mark.usefixtures("versions")
+def test_operations_are_split_by_version(api: Api) -> None:
+    answer = api.json("/api/v1/operations", by="service_version", order="name")
+    found = [(row["operation"], row["labels"], row["requests"], row["samples"]) for row in answer["operations"]]
+    assert found == [(A, OLD, 2, 3), (A, NEW, 1, 5), (B, {}, 1, 2), (B, NEW, 1, 1)]
+    assert [(row["labels"], row["samples"]) for row in answer["unattributed"]] == [(NEW, 4)]
+    assert answer["total"] == api.json("/api/v1/operations")["total"]
+    refused = api.get("/api/v1/operations", by="pod")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_parameter")
+    assert "ICESTREAM_REQUEST_LABELS" in refused.json()["error"]["hint"]
+
+
+@pytest.mark.usefixtures("versions")
+def test_requests_of_a_version_are_listed_by_their_process(api: Api, client: Client) -> None:
+    """Also those without samples, and none of another version whose process has such samples."""
+    client.command("ALTER TABLE activity UPDATE pid = 7 WHERE 1 SETTINGS mutations_sync = 1")
+    for version, expected in (("1.0", {1, 2}), ("1.1", {3, 4})):
+        for order in ("cpu", "thread_cpu"):
+            listed = api.json("/api/v1/traces", selector=f'{{service_version="{version}"}}', order=order)["traces"]
+            assert {int(row["trace_id"], 16) for row in listed} == expected
+
+
+@pytest.mark.usefixtures("versions")
+def test_slow_requests_are_compared_within_a_version(api: Api, client: Client) -> None:
+    insert_requests(client, [Request(n, A, duration_ns=n * MS, samples=2, labels=NEW) for n in (10, 11, 12)])
+    selector = f'{{service="shop", operation="{A}", service_version="1.1"}}'
+    answer = api.json("/api/v1/operations/slow", selector=selector, slow=90)
+    assert (answer["slow"]["requests"], answer["fast"]["requests"]) == (1, 2)
+    assert (answer["slow"]["mean_duration_ns"], answer["samples"], answer["baseline_samples"]) == (90 * MS, 5, 4)

@@ -107,7 +107,7 @@ def test_pages_of_candidates_have_each_request_once(store: RecentStore) -> None:
 
 
 def test_a_first_page_is_full_although_the_heaviest_candidates_are_not_selected(store: RecentStore) -> None:
-    store.store(store.requests(500, seconds=180))
+    store.store(store.requests(1500, seconds=180))
     for first, last, selector in ((59, 149, "{}"), (0, 180, '{operation="GET /a"}')):
         for order in ORDERS:
             answer = read(store.of_sums, store.selection(selector, first, last), order, limit=6)
