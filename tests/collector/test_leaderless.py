@@ -93,6 +93,7 @@ def test_files_are_identified_also_a_removed_one(running: Leaderless) -> None:
 
 
 @pytest.mark.ebpf
+@pytest.mark.parametrize("running", ["pass", pytest.param("stay", marks=pytest.mark.soak)], indirect=True)
 def test_its_stacks_are_walked_to_their_ends(running: Leaderless) -> None:
     modules: Counter[str] = Counter()
     ends: Counter[str] = Counter()

@@ -24,7 +24,7 @@ from sinks import service
 from sinks.archive import archive
 from sinks.archive.archive import ArchiveSink
 from sinks.clickhouse.sink import ClickHouseSink
-from sinks.runner import runner
+from sinks.runner import pending, runner
 from sinks.runner.pending import MESSAGE_BYTES
 from sinks.runner.ranges import MessageRange
 from sinks.service import start
@@ -34,6 +34,13 @@ from tests.changed_kafka import add_partitions
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 from tests.sinks.running import Recording, committed, number, running, send
 from tests.waiting import PATIENCE_S, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that failed is tried again, and asked, within a moment."""
+    monkeypatch.setattr(pending, "_BACK_OFF_S", (0.2, 0.5))
+    monkeypatch.setattr(runner, "_RETRY_S", 0.2)
 
 
 def test_every_topic_is_stored_and_committed_and_bad_messages_are_rejected(
@@ -212,6 +219,12 @@ def _size(value: bytes) -> int:
     return MESSAGE_BYTES + len(value)
 
 
+# It commits thirty times, which Apache Kafka takes long for.
+@pytest.mark.parametrize(
+    "broker",
+    ["in_process_broker", pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.soak])],
+    indirect=True,
+)
 def test_a_backlog_is_written_in_ranges_of_so_many_bytes(
     broker: KafkaSettings, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,9 @@ from tests.api.queries.rollup_store import DAY, HOUR
 from tests.data.tables import to_datetime
 
 ORDERS = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
+SEEDS = pytest.mark.parametrize(
+    "store", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))], indirect=True
+)
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def check(store: RecentStore, selection: Selection, order: str = "cpu_ns", **nam
     assert answer.traces == exact.traces
 
 
-@pytest.mark.parametrize("store", range(3), indirect=True)
+@SEEDS
 def test_candidates_are_listed_as_if_all_rows_were_read(store: RecentStore) -> None:
     store.store(store.requests(70), blocks=4)
     for order in ORDERS:
@@ -46,7 +49,7 @@ def test_candidates_are_listed_as_if_all_rows_were_read(store: RecentStore) -> N
         check(store, store.selection(), order, min_cpu=MinCpu(5_000_000, 4_000_000, 3_000_000))
 
 
-@pytest.mark.parametrize("store", range(3), indirect=True)
+@SEEDS
 def test_of_more_requests_those_are_listed_that_are_above_a_bound(store: RecentStore) -> None:
     store.store(store.requests(1000, seconds=60), blocks=3)
     for order in ORDERS:
