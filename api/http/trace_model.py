@@ -30,6 +30,7 @@ class ListedTrace(Trace):
         description="When the root span began; without spans, its first interval of activity; null: not known"
     )
     duration_ns: int | None = Field(description="Until the root span ended, or all activity; null: not known")
+    status: str = Field(description="error: a span of it ended with an error; or empty")
 
 
 class Traces(Answer):
@@ -126,7 +127,7 @@ _CPU = {
 }
 _TRACE = {"trace_id": _TRACE_ID, "operation": "POST /checkout", "service": "checkout", **_CPU}
 TRACES_EXAMPLE = {
-    "traces": [{**_TRACE, "start_unix_nano": 1769860800000000000, "duration_ns": 500000000}],
+    "traces": [{**_TRACE, "start_unix_nano": 1769860800000000000, "duration_ns": 500000000, "status": ""}],
     "next": "WyJjcHUiLDE3Njk4NjA4MDBd",
     "complete_above_ns": 12000000,
     "thinned_until": "2026-01-29T00:00:00.000Z",

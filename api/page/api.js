@@ -139,6 +139,13 @@ export async function labelValues(name, values, contains) {
 /** A page of the heaviest requests: the first `limit` ones, or those after `cursor`, the `next` of the previous page. */
 export const traces = (values, which, signal) => ask("traces", { ...query(values), ...which }, signal);
 
+/** How many requests began when, of which size. */
+export const requestMap = (values, signal) => ask("requests/map", { ...query(values), measure: values.measure }, signal);
+
+/** Requests of one list as a comparison with those of another. @param {Shape} shape */
+export const diffTraces = (values, trace_ids, baseline_trace_ids, shape, signal) =>
+  ask("diff", { profile_type: values.profile_type, ...framesOf(values), invert: values.invert, ...DRAWN, ...shape }, signal, { trace_ids, baseline_trace_ids });
+
 export const traceCpu = (trace, values, signal) =>
   ask(traceRoute(trace), { profile_type: values.profile_type }, signal);
 /** @param {Shape} shape */
@@ -160,11 +167,11 @@ let waiting = 0;
 export const unanswered = () => waiting;
 
 /** Returns the JSON of a route. Throws ApiError, or AbortError if aborted. */
-async function ask(route, parameters, signal) {
+async function ask(route, parameters, signal, body) {
   waiting++;
   try {
-    const body = await jsonOf(await responseOf(address(route, parameters), signal));
-    if (body) return body;
+    const answer = await jsonOf(await responseOf(address(route, parameters), signal, body));
+    if (answer) return answer;
   } finally {
     waiting--;
   }
@@ -183,10 +190,12 @@ export async function save(href) {
 }
 
 /** Returns an answer that is no error. Throws as `ask`. */
-async function responseOf(url, signal) {
+async function responseOf(url, signal, body) {
   let response;
   try {
-    response = await fetch(url, { signal, headers: { Accept: "application/json" } });
+    const headers = { Accept: "application/json", ...(body && { "Content-Type": "application/json" }) };
+    const sent = body && { method: "POST", body: JSON.stringify(body) };
+    response = await fetch(url, { signal, headers, ...sent });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The query API cannot be reached.", "Is icestream running? Refresh to ask again.");

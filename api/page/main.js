@@ -149,29 +149,34 @@ async function askMatched(focus, signal) {
       const answer = await api.slow(values, shape, signal);
       return { total: answer.total / answer.slow.requests };
     },
-    requests: () => api.traceTree(values.trace, values, shape, signal),
+    requests: () => (values.trace ? api.traceTree(values.trace, values, shape, signal) : requests.compareCell(values, shape, signal)),
   };
   return (await (answers[values.view] ?? answers.profile)()).total;
 }
 
 async function showRequests(values, signal) {
   const { trace } = values;
+  const compared = !trace && values.cell && values.against;
   hide("services", "operations", "sandwich");
   byId("requests").hidden = false;
   byId("requests").classList.toggle("open", Boolean(trace));
+  byId("requests").classList.toggle("above", Boolean(compared));
   requests.mark(trace);
-  if (!trace) {
+  if (!trace && !compared) {
     hide("graph", "empty");
     byId("summary").replaceChildren();
   }
-  const open = async () => trace && showGraph(await requests.open(trace, values, shapeOf(values), signal), values);
+  const open = async () => {
+    if (trace) showGraph(await requests.open(trace, values, shapeOf(values), signal), values);
+    else if (compared) showGraph(await requests.compareCell(values, shapeOf(values), signal), values);
+  };
   await Promise.all([listRequests(values, signal), open()]);
 }
 
 /** Lists requests, unless one was opened from the list that is shown. */
 async function listRequests(values, signal) {
-  const { profile_type, selector, start, end, trace } = values;
-  const query = JSON.stringify([profile_type, selector, start, end]);
+  const { profile_type, selector, start, end, trace, listed, status, cell, measure } = values;
+  const query = JSON.stringify([profile_type, selector, start, end, listed, status, cell, measure]);
   if (trace && listedQuery === query) return;
   await requests.list(values, listedQuery === query, signal);
   listedQuery = query;

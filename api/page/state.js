@@ -18,6 +18,10 @@ export const DEFAULTS = Object.freeze({
   trace: "", // the request that is open
   measure: "", // what percentiles and slow requests are about. "cpu": CPU; "": duration
   split: "", // a label by which operations are split
+  listed: "", // order of requests: duration | start; "": CPU
+  status: "", // "error": only requests with an error
+  cell: "", // of the map of requests: measure:least:below:start:end, in ns and Unix ms
+  against: "", // "true": graph of the cell's requests against the others
   order: "", // of operations, as the API's; "": thread CPU
   focus: "", // regular expressions on functions, modules and files
   ignore: "",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Site
@@ -103,6 +104,8 @@ def test_a_request_with_few_samples_says_so_and_leads_to_the_graph_of_requests_l
     few = next(trace for trace in traces if trace["samples"] < 10)
     page.open(view="requests", trace=few["trace_id"])
     assert str(few["samples"]) in page.find("#trace-few").text
+    assert page.js("return icestream.graph.tree.total[0]") > 100 * few["sampled_cpu_ns"]  # of its operation
+    assert len(page.texts("#span-rows th")) == len(site.ask(f"traces/{few['trace_id']}/cpu")["spans"])
     page.click("#trace-like")
     page.settle()
     assert page.state()["selector"] == f'{{service="checkout", operation="{few["operation"]}"}}'
@@ -133,3 +136,36 @@ def test_an_unknown_trace_is_said_so_beside_the_list(page: Page, wrong: str) -> 
 def test_a_range_without_requests_says_where_requests_come_from(page: Page) -> None:
     page.open(view="requests", selector='{service="search"}')
     assert "icestream.tracing" in page.find("#traces-empty").text
+
+
+def test_requests_are_sorted_by_duration_and_start(page: Page, site: Site) -> None:
+    page.open(view="requests")
+    for order in ("duration", "start"):
+        page.click(f"[data-order={order}]")
+        listed = [trace["trace_id"][:8] for trace in site.ask("traces", order=order)["traces"]]
+        page.until(lambda listed=listed: page.texts("#trace-rows code") == listed)
+        assert page.find(f"th:has([data-order={order}])").get_attribute("aria-sort") == "descending"
+    page.click("#only-errors")
+    page.until(lambda: page.find("#traces-empty").is_displayed())
+    assert page.state()["status"] == "error"
+
+
+def test_a_cell_of_the_map_opens_its_requests_and_their_graph_against_the_others(page: Page, site: Site) -> None:
+    page.open(view="requests", measure="duration")
+    found = site.ask("requests/map")
+    most = max(range(12), key=found["requests"].__getitem__)
+    page.js("document.getElementById('heat').focus()")
+    keys = ActionChains(page.browser).send_keys(Keys.HOME)
+    keys.send_keys(*[Keys.ARROW_RIGHT] * most).send_keys(Keys.ENTER).perform()
+    page.until(lambda: page.find("#cell").is_displayed())
+    page.settle()
+    assert len(page.texts("#trace-rows code")) == found["requests"][most]
+    page.click("#against")
+    page.until(lambda: page.find("#graph").is_displayed())
+    page.settle()
+    assert page.js("return icestream.graph.tree.baseline !== null")
+    assert "baseline" in page.find("#summary").text
+    page.click("#cell-close")
+    page.until(lambda: not page.find("#graph").is_displayed())
+    page.settle()
+    assert len(page.texts("#trace-rows code")) == 50

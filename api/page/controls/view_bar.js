@@ -56,10 +56,10 @@ export function showViewBar(values) {
   showLabel(byId("group-by"), values.group_by);
   byId("group-by").hidden = values.view !== "profile" || values.function !== "";
   byId("invert").hidden = values.function !== "";
-  byId("export").hidden = values.function !== "";
+  byId("export").hidden = values.function !== "" || (values.view === "requests" && !values.trace);
   byId("invert").setAttribute("aria-pressed", String(values.invert === "true"));
   byId("chains").setAttribute("aria-pressed", String(values.chains === "all"));
-  byId("view").hidden = ["services", "operations"].includes(values.view) || (values.view === "requests" && !values.trace);
+  byId("view").hidden = ["services", "operations"].includes(values.view) || (values.view === "requests" && !values.trace && !values.against);
   byId("chips").replaceChildren(...CHIPS.filter(([name]) => values[name]).map(([name, title]) => chip(name, title, values[name])));
 }
 

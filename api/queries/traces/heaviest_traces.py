@@ -58,6 +58,7 @@ class _Request:
     service: str = ""
     start_unix_nano: int | None = None
     duration_ns: int | None = None
+    status: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,48 @@ def read_heaviest_traces(
     if of_few and candidates and candidates.complete_above_ns and len(ids) < limit:  # others are not selected
         return read_heaviest_traces(database, selection, order, min_cpu, last, limit, of_few=False)
     selected = _selected(answer) if columns else _read_selected(database, selection, ids)
-    requests = _read_requests(database, selection, ids)
+    traces = _as_json(database, selection, ids, selected, _cpu_of(answer, ids))
+    return HeaviestTraces(traces, None if candidates is None else candidates.complete_above_ns)
+
+
+def read_traces(database: Database, selection: Selection, trace_ids: list[str]) -> list[dict[str, Any]]:
+    """These traces, in this order, also those without CPU. Raises ApiError."""
+    if not trace_ids:
+        return []
+    parameters: dict[str, Any] = {}
+    by_service = _select_cpu_by_service(selection, parameters, trace_ids)
+    sums = ", ".join(f"sum(of.{name.removesuffix('_ns')}) AS {name}" for name in _CPU_COLUMNS)
+    answer = database.table(
+        f"SELECT lower(hex(trace_id)) AS id, {sums}, {_SELECTED} FROM ({by_service}) AS of GROUP BY trace_id",
+        parameters,
+    )
+    return _as_json(database, selection, trace_ids, _selected(answer), _cpu_of(answer, texts(answer["id"])))
+
+
+def _cpu_of(answer: pa.Table, trace_ids: list[str]) -> dict[str, dict[str, int]]:
+    rows = zip(*(answer[name].to_pylist() for name in _CPU_COLUMNS), strict=True)
+    return {trace_id: dict(zip(_CPU_COLUMNS, row, strict=True)) for trace_id, row in zip(trace_ids, rows, strict=True)}
+
+
+def _as_json(
+    database: Database,
+    selection: Selection,
+    trace_ids: list[str],
+    selected: dict[str, _Selected],
+    cpu: dict[str, dict[str, int]],
+) -> list[dict[str, Any]]:
+    """Traces as the API gives them; `cpu`: the values of _CPU_COLUMNS."""
+    requests = _read_requests(database, selection, trace_ids)
     unsampled = sorted({each.service for each in selected.values() if not each.sampled.longest_period})
     periods = read_periods(database, selection.profile_type, unsampled, selection.time_range)
     traces = []
-    for trace_id, *times in zip(ids, *(answer[name].to_pylist() for name in _CPU_COLUMNS), strict=True):
+    for trace_id in trace_ids:
         here = selected.get(trace_id, _Selected("", Sampled()))
         request = requests.get(trace_id, _Request())
         of_samples = here.sampled.as_json(periods.get(here.service, 0.0), selection.profile_type)
         about = {"trace_id": trace_id} | vars(request) | {"service": request.service or here.service}
-        traces.append(about | of_samples | dict(zip(_CPU_COLUMNS, times, strict=True)))
-    return HeaviestTraces(traces, None if candidates is None else candidates.complete_above_ns)
+        traces.append(about | of_samples | cpu.get(trace_id, dict.fromkeys(_CPU_COLUMNS, 0)))
+    return traces
 
 
 def _select_cpu_by_service(
@@ -201,15 +233,17 @@ def _read_spans(database: Database, selection: Selection, trace_ids: list[str]) 
     answer = database.table(
         f"SELECT lower(hex(trace_id)) AS id, argMin(name, {best}) AS operation,"
         f" argMin(toString(service), {best}) AS root_service, argMin(start, {best}) AS start_unix_nano,"
-        f" argMin(duration, {best}) AS request_ns"
+        f" argMin(duration, {best}) AS request_ns, if(max(failed), 'error', '') AS worst"
         " FROM (SELECT trace_id, name, service, parent_span_id, toUnixTimestamp64Nano(start_time) AS start,"
+        " status = 'error' AS failed,"
         f" greatest(toUnixTimestamp64Nano(end_time) - start, 0) AS duration FROM spans {of_traces} {spans.where})"
         " GROUP BY trace_id",
         spans.parameters,
     )
     columns = [texts(answer[name]) for name in ("id", "operation", "root_service")]
     times = (answer[name].to_pylist() for name in ("start_unix_nano", "request_ns"))
-    return {trace_id: _Request(*row) for trace_id, *row in zip(*columns, *times, strict=True)}
+    rows = zip(*columns, *times, texts(answer["worst"]), strict=True)
+    return {trace_id: _Request(*row) for trace_id, *row in rows}
 
 
 def _read_activity(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, _Request]:

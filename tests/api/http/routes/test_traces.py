@@ -78,10 +78,10 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
         "traces": [
             {"trace_id": B.hex(), "operation": "", "service": "checkout", "cpu_ns": 70_000_000,
              "thread_cpu_ns": 70_000_000, "sampled_cpu_ns": 10_000_000, "sampled_cpu_low_ns": ANY,
-             "sampled_cpu_high_ns": ANY, "samples": 1, "start_unix_nano": ANY, "duration_ns": ANY},
+             "sampled_cpu_high_ns": ANY, "samples": 1, "start_unix_nano": ANY, "duration_ns": ANY, "status": ""},
             {"trace_id": A.hex(), "operation": "POST /checkout", "service": "checkout", "cpu_ns": 40_000_000,
              "thread_cpu_ns": 40_000_000, "sampled_cpu_ns": 40_000_000, "sampled_cpu_low_ns": ANY,
-             "sampled_cpu_high_ns": ANY, "samples": 4, "start_unix_nano": ANY, "duration_ns": ANY},
+             "sampled_cpu_high_ns": ANY, "samples": 4, "start_unix_nano": ANY, "duration_ns": ANY, "status": ""},
         ],
         "next": None,
         "complete_above_ns": None,
