@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from collector.labels.cgroup import Cgroup, read_cgroup
 from collector.labels.environment import read_environment
+from collector.labels.script import interpreter_of, script_of
 from collector.labels.text import clean
 from collector.processes import memory
 from collector.processes.process import Process, folder_of
@@ -23,6 +24,7 @@ class Facts:
     group: Cgroup = field(default_factory=Cgroup)
     environment: dict[str, str] = field(default_factory=dict)  # only the variables that are needed
     command_line: str = ""  # only if it is needed
+    script: str = ""  # what an interpreter runs
     complete: bool = True  # False: its memory, where the last two are, did not answer
 
 
@@ -42,8 +44,14 @@ def _read(pid: int, folder: str, facts: Facts, variables: Collection[bytes], wit
     facts = replace(facts, executable=_executable(folder), group=read_cgroup(folder))
 
     def in_memory() -> Facts:
-        command_line = _start(f"{folder}/cmdline", _MAX_COMMAND_LINE) if with_command_line else ""
-        return replace(facts, environment=read_environment(folder, variables), command_line=command_line)
+        is_interpreter = bool(interpreter_of(facts.executable))
+        content = _bytes(f"{folder}/cmdline", _MAX_COMMAND_LINE) if with_command_line or is_interpreter else b""
+        return replace(
+            facts,
+            environment=read_environment(folder, variables),
+            command_line=_text(content, _MAX_COMMAND_LINE) if with_command_line else "",
+            script=clean(script_of(facts.executable, content.decode("utf-8", "replace").split("\0"))),
+        )
 
     try:
         return memory.patiently(pid, in_memory)
@@ -64,10 +72,18 @@ def read_thread_name(pid: int, tid: int) -> str:
 
 
 def _start(path: str, limit: int) -> str:
-    """Returns the first bytes as text, with spaces in place of zero bytes."""
+    return _text(_bytes(path, limit), limit)
+
+
+def _bytes(path: str, limit: int) -> bytes:
+    """Returns the first bytes."""
     try:
         with open(path, "rb", buffering=0) as file:
-            content = file.read(limit)
+            return file.read(limit)
     except OSError:
-        return ""
+        return b""
+
+
+def _text(content: bytes, limit: int) -> str:
+    """Returns bytes as text, with spaces in place of zero bytes."""
     return clean(content.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace"), limit)

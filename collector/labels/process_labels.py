@@ -52,6 +52,7 @@ def process_labels(described: ProcessDescription, environment: Mapping[str, str]
         environment=declared.get("service.name", ""),
         container=service_name.of_container(described.container, described.pod, container),
         unit=service_name.of_unit(group),
+        script=facts.script,
         executable=clean(facts.executable, 4096),
         comm=facts.comm,
     )

@@ -17,15 +17,16 @@ UNKNOWN = "unknown_service"
 
 
 def service_name(
-    context: str, activity: str, environment: str, container: str, unit: str, executable: str, comm: str
+    context: str, activity: str, environment: str, container: str, unit: str, script: str, executable: str, comm: str
 ) -> str:
     """Returns the first of these that is not "": the name in the process context, in the activity that the process
-    reports, in OpenTelemetry's variables (which children inherit), then the container, the unit, the program, `comm`.
-    A program that is executed from memory may have another name each time, so `comm` names it.
+    reports, in OpenTelemetry's variables (which children inherit), then the container, the unit, what an interpreter
+    runs, the program, `comm`. A program that is executed from memory may have another name each time, so `comm` names
+    it.
     """
     given = (name for name in (context, activity, environment) if not name.startswith(UNKNOWN))
     program = "" if executable.startswith("/memfd:") else os.path.basename(executable)
-    return next(filter(None, given), "") or container or unit or program or comm
+    return next(filter(None, given), "") or container or unit or script or program or comm
 
 
 def of_container(container: Container, pod: Pod | None, name: str) -> str:

@@ -32,10 +32,11 @@ def test_a_process_is_named_by_itself_then_its_environment_its_container_its_uni
         "environment": "c",
         "container": "d",
         "unit": "e",
-        "executable": "/bin/f",
+        "script": "f",
+        "executable": "/bin/g",
     }
-    sources["comm"] = "g"
-    for expected in "abcdefg":
+    sources["comm"] = "h"
+    for expected in "abcdefgh":
         assert service_name(**sources) == expected
         sources[next(who for who, name in sources.items() if name)] = ""
     assert service_name(**sources | {"executable": "/memfd:sealed-7f", "comm": "runc"}) == "runc"
