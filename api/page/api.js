@@ -139,7 +139,7 @@ export async function labelValues(name, values, contains) {
 /** A page of the heaviest requests: the first `limit` ones, or those after `cursor`, the `next` of the previous page. */
 export const traces = (values, which, signal) => ask("traces", { ...query(values), ...which }, signal);
 
-/** How many requests began when, of which size. */
+/** Counts requests by when they began and by their size. */
 export const requestMap = (values, signal) => ask("requests/map", { ...query(values), measure: values.measure }, signal);
 
 /** Requests of one list as a comparison with those of another. @param {Shape} shape */

@@ -42,7 +42,7 @@ def _below(what: str) -> Any:
     return Query(gt=0, lt=2**63, description=f"Only traces with less {what}, in nanoseconds.")
 
 
-class Status(StrEnum):
+class RequestStatus(StrEnum):
     ERROR = "error"
 
 
@@ -66,7 +66,7 @@ def traces(
     min_duration_ns: Annotated[int, _least("duration")] = 0,
     below_duration_ns: Annotated[int | None, _below("duration")] = None,
     below_cpu_ns: Annotated[int | None, _below("CPU")] = None,
-    status: Annotated[Status | None, Query(description="error: only requests of which a span failed.")] = None,
+    status: Annotated[RequestStatus | None, Query(description="error: only requests of which a span failed.")] = None,
 ) -> Response:
     """The requests with the most CPU come first. `cpu_ns` is thread CPU in the services that have it, and sampled CPU
     in the others.
