@@ -96,7 +96,7 @@ def bound_ns(level: int) -> int:
 def _requests(database: Database, selection: Selection, conditions: Conditions, only_kept: bool) -> str:
     """What to select from; parameters are added to `conditions`."""
     matchers = list(selection.matchers)
-    split_operation(selection.matchers)
+    split_operation(database, selection.matchers)
     (ended,) = until_ended(database, matchers, [selection.time_range])
     requests = request_conditions(conditions.parameters, matchers, [selection.time_range])
     if only_kept:
