@@ -45,7 +45,7 @@ export function summary(answer, values) {
 }
 
 /** What is compared: how many requests, and how they differ. */
-function slowSummary({ slow, fast, measure, samples, baseline_samples: fastSamples }) {
+function slowSummary({ slow, fast, measure, samples, explained, baseline_samples: fastSamples }) {
   const side = (word, bound, group, count) =>
     element(
       "span",
@@ -53,7 +53,8 @@ function slowSummary({ slow, fast, measure, samples, baseline_samples: fastSampl
       `${formatCount(group.requests)} ${word} requests (${measure === "cpu" ? "CPU " : ""}${bound} ${formatValue(group.bound_ns)}): `,
       `mean ${formatValue(group.mean_duration_ns)}, CPU ${formatValue(group.mean_cpu_ns)}, ${formatCount(count)} samples`,
     );
-  return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "values are those of one request")];
+  const because = explained === null ? [] : [element("strong", {}, `off-CPU is ${formatShare(Math.max(explained, 0), 1)} of what slow ones take longer`)];
+  return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "values are those of one request"), ...because];
 }
 
 /** Returns what to say, and buttons that lead to where samples may be. */

@@ -43,6 +43,13 @@ class Evidence:
         return supported
 
 
+class NothingChanged(Evidence):
+    """Both sides are of no use for the question, whatever their samples support."""
+
+    def changed(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        return np.zeros(values.shape[1], bool)
+
+
 def _shares(counts: _Numbers, samples: _Numbers, z: float) -> tuple[_Numbers, _Numbers, _Numbers]:
     p = np.minimum(counts / samples, 1.0)
     middle, scale = p + z * z / (2 * samples), 1 + z * z / samples

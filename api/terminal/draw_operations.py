@@ -39,6 +39,8 @@ def draw_slow(answer: dict[str, Any]) -> str:
         f" {amount(group['mean_cpu_ns'])} CPU on average"
         for name, group in (("slow", answer["slow"]), ("fast", answer["fast"]))
     ]
+    if answer["explained"] is not None:
+        head.append(f"off-CPU time is {max(answer['explained'], 0):.0%} of what the slow ones take longer")
     unit, differences = answer["unit"], answer["differences"]
     beside = places([(row["name"], row["module"], row["file"]) for row in differences], with_module=True)
     rows = [
@@ -50,7 +52,11 @@ def draw_slow(answer: dict[str, Any]) -> str:
         for row, place in zip(differences, beside, strict=True)
     ]  # fmt: skip
     names = ("flat slow", "fast", "cumulative slow", "fast", "", "function (of one request)", "module")
-    unsure = ["~: the samples do not support that the flat values differ"] if any(row[4] for row in rows) else []
+    unsure = (
+        ["~: the samples do not support that the flat values differ, or explain little of the durations"]
+        if any(row[4] for row in rows)
+        else []
+    )
     return "\n".join([*head, *thinned_line(answer), *table(names, rows, 5), *unsure])
 
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from icestream import tracing
@@ -56,25 +57,14 @@ def for_a_timer() -> None:
 
 
 def for_a_cpu() -> None:
-    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(3 * (os.cpu_count() or 1))]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2 * (os.cpu_count() or 1))]
     with tracing.span(trace_id("run_queue"), name="compute"):
-        until = time.thread_time() + SECONDS / 3
+        until = time.thread_time() + SECONDS / 4
         while time.thread_time() < until:
             pass
     for process in busy:
         process.kill()
         process.wait()
-
-
-def on_two_threads() -> None:
-    async def sleep_twice() -> None:
-        await asyncio.gather(*(asyncio.to_thread(time.sleep, SECONDS) for _ in range(2)))
-
-    asyncio.run(sleep_twice())
-
-
-def as_a_task() -> None:
-    asyncio.run(asyncio.sleep(SECONDS))
 
 
 def trace_id(name: str) -> str:
@@ -92,10 +82,7 @@ def main(arguments: list[str]) -> None:
         "run_queue": for_a_cpu,
     }
     for name, wait in requests.items():
-        if name == "run_queue":
-            wait()
-            continue
-        with tracing.span(trace_id(name), name=name):
+        with tracing.span(trace_id(name), name=name) if name != "run_queue" else nullcontext():
             wait()
 
     async def parallel() -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 from starlette.responses import Response
 
 from api.errors import ApiError, bad_request
@@ -21,14 +22,17 @@ from api.queries.operations.request_groups import RequestGroup, read_slow_and_fa
 from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
 from api.queries.traces.thinned import thinned_json, thinned_until
-from api.statistics.evidence import Evidence
+from api.statistics.evidence import Evidence, NothingChanged
 from api.tree.functions import FunctionRows
 from api.tree.top_table import TopTable
 from api.views.drawn import Arrangement, draw
 from api.views.join import join_moved
+from icestream.topics import OFF_CPU_PROFILE_TYPE
 
 router = APIRouter(tags=["operations of services"])
 _MOST_DIFFERENCES = 50
+_LITTLE = 0.1
+"""If off-CPU time explains less of the durations than this, its changes are not why requests are slow."""
 
 
 class Requests(Answer):
@@ -62,6 +66,10 @@ class SlowAgainstFast(DiffMembers):
     slow: Requests
     fast: Requests
     differences: list[Difference]
+    explained: float | None = Field(
+        description="Off-CPU by duration: how much of what slow requests take longer its values are; below 0.1, no"
+        " function is said to have changed"
+    )
     thinned_until: str | None
 
 
@@ -111,11 +119,14 @@ def slow_requests(
     drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
     most = max(group.requests for group in found)
     scales = (most / found[0].requests, most / found[1].requests)
+    explained = _explained(found, selection.profile_type) if measure is Measure.DURATION else None
     evidence = evidence_of(selection.profile_type, sides, scales)
+    if explained is not None and explained < _LITTLE:
+        evidence = NothingChanged((1, 1), (1, 1), scales)
     head: dict[str, Any] = selection.as_json() | {
         "measure": measure.value, "slow": _requests(found[0]), "fast": _requests(found[1]),
         "differences": _differences(drawn.table, stacks.functions, found, evidence),
-        "frames": view.frames.value, "scale": scales[0], "baseline_scale": scales[1],
+        "explained": explained, "frames": view.frames.value, "scale": scales[0], "baseline_scale": scales[1],
     } | thinned_json(until)  # fmt: skip
     for side, prefix in zip(sides, ("", "baseline_"), strict=True):
         head |= {
@@ -130,6 +141,14 @@ def _check(selection: Selection, slow: float, fast: float) -> None:
         raise bad_request("bad_selector", "the selector has no operation", hint)
     if slow < fast:
         raise bad_request("bad_parameter", f"slow ({slow}) is below fast ({fast})", "for example slow=95&fast=50")
+
+
+def _explained(groups: tuple[RequestGroup, RequestGroup], profile_type: str) -> float | None:
+    """How much of the time that slow requests take longer is more off-CPU time; None for other profile types."""
+    if profile_type != OFF_CPU_PROFILE_TYPE:
+        return None
+    slow, fast = (group.stacks.total / max(group.requests, 1) for group in groups)
+    return round((slow - fast) / max(groups[0].mean_duration_ns - groups[1].mean_duration_ns, 1), 4)
 
 
 def _requests(group: RequestGroup) -> dict[str, int]:

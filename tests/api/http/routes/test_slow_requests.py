@@ -3,7 +3,10 @@
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from api.terminal.draw_operations import draw_slow
+from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
+from tests.api.fill import START_S, Sample, fill
 from tests.api.queries.operations_data import COLD, HOT, MAIN, SAMPLE_NS, Request, insert_requests
 
 PATH = "/api/v1/operations/slow"
@@ -71,3 +74,29 @@ def test_a_view_keeps_stacks_of_both_sides(api: Api) -> None:
 def test_what_cannot_be_compared_is_said(api: Api, parameters: dict[str, object], status: int, code: str) -> None:
     answer = api.get(PATH, **parameters)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.usefixtures("requests")
+@pytest.mark.parametrize(("ms", "explained"), [(1, False), (40, True)])
+def test_off_cpu_time_that_explains_little_of_the_durations_is_no_change(
+    api: Api, client: Client, ms: int, explained: bool
+) -> None:
+    waits = [Request(i, "GET /a", samples=0) for i in range(96, 101)]
+    fill(
+        client,
+        [
+            Sample(
+                (MAIN, COLD), ms * MS, labels={"service": "shop"}, trace_id=each.trace_id, span_id=each.entry_id,
+                time_s=START_S + 60,
+                profile_type=OFF_CPU_PROFILE_TYPE,
+            )
+            for each in waits
+        ],
+    )  # fmt: skip
+    answer = api.json(PATH, selector=SELECTOR, profile_type=OFF_CPU_PROFILE_TYPE)
+    longer = answer["slow"]["mean_duration_ns"] - answer["fast"]["mean_duration_ns"]
+    assert answer["explained"] == pytest.approx(ms * MS / longer, abs=0.001)
+    changed = {row["changed"] for row in answer["differences"]}
+    assert changed == ({None} if explained else {False})
+    assert f"{answer['explained']:.0%} of what" in draw_slow(answer)
+    assert api.json(PATH, selector=SELECTOR)["explained"] is None
