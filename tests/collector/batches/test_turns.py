@@ -20,7 +20,7 @@ from tests.shares import compare_share
 
 pytestmark = pytest.mark.ebpf
 SOURCE = PROGRAMS / "turns.c"
-RUN_S, WINDOW_S = 8, 3
+RUN_S, WINDOW_S = 12, 3
 WITHIN = 0.06
 
 
