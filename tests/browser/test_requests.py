@@ -67,6 +67,8 @@ def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Pa
     assert "by the threads' CPU clocks" in figures
     assert f"{trace['thread_cpu_ns'] / 1e9:.2f} s" in figures
     assert f"{trace['sampled_cpu_high_ns'] / 1e9:.2f} s" in figures
+    assert f" = {trace['thread_cpu_ns'] / 1e9:.2f} s CPU" in figures  # its time as a sum
+    assert f"Waits are not profiled on {about['hosts'][0]['host_id']}: icestream collect --off-cpu 1" in figures
     assert not page.find("#trace-few").is_displayed()
 
 

@@ -37,6 +37,7 @@ def test_the_time_of_a_request_is_its_cpu_and_its_waits_by_reason(pipeline: Pipe
         return all(reason in found[reason]["waits"] for reason in REASONS)
 
     found = pipeline.wait(times, named)
+    print("holes", pipeline.get("/api/v1/completeness", start="now-1h")["holes"])
     for name, of in found.items():
         print(name, *time_lines(of), sep="\n  ")
         explained = of["cpu_ns"] + sum(of["waits"].values())
