@@ -87,11 +87,30 @@ def compare_operations(now: Sequence[Row], before: Sequence[Row]) -> tuple[list[
     Changes come first, the one that makes most CPUs before the others; then what is not sure, new, gone and the same.
     """
     pairs = _pairs([row for row in now if row["requests"]], [row for row in before if row["requests"]])
-    comparisons = sum(1 for a, b in pairs if a and b and min(a["requests"], b["requests"]) >= MIN_COUNT)
-    z = deviations(CONFIDENCE, max(comparisons, 1))
-    changes = [_change(a, b, z) for a, b in pairs]
+    changes, comparisons = _compare(pairs)
     changes.sort(key=lambda each: (_ORDER.index(each.status), -abs(each.cpus), -each.row["requests"], each.operation))
     return changes, comparisons
+
+
+def compare_with_before(rows: Sequence[Row]) -> list[OperationChange | None]:
+    """Likewise, each row with what it has of the period before (`previous_...`), in the same order; None where there
+    were no requests in either."""
+    pairs = [(row if row["requests"] else None, _previous(row) if row["previous_requests"] else None) for row in rows]
+    found = iter(_compare([pair for pair in pairs if any(pair)])[0])
+    return [next(found) if any(pair) else None for pair in pairs]
+
+
+def _previous(row: Row) -> Row:
+    prefix = "previous_"
+    of_before = {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+    return row | of_before
+
+
+def _compare(pairs: Sequence[tuple[Row | None, Row | None]]) -> tuple[list[OperationChange], int]:
+    """Returns the changes in the order of the pairs, and the number of comparisons."""
+    comparisons = sum(1 for a, b in pairs if a and b and min(a["requests"], b["requests"]) >= MIN_COUNT)
+    z = deviations(CONFIDENCE, max(comparisons, 1))
+    return [_change(a, b, z) for a, b in pairs], comparisons
 
 
 def _pairs(now: Sequence[Row], before: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:

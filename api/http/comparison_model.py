@@ -131,7 +131,7 @@ def operation_json(change: OperationChange, spread: Spread | None) -> dict[str, 
     answer: dict[str, Any] = {
         "operation": change.operation, "status": change.status, "sentence": describe(change, spread),
         "cpu_by": "clock" if change.by_clock else "samples",
-        "cpu": _cost(change.cpu), "duration": _cost(change.duration), "errors": _errors(change),
+        "cpu": cost_json(change.cpu), "duration": cost_json(change.duration), "errors": errors_json(change),
         "went_to": spread and _went_to(spread),
     }  # fmt: skip
     for row, prefix in ((now, ""), (before, "baseline_")):
@@ -141,7 +141,8 @@ def operation_json(change: OperationChange, spread: Spread | None) -> dict[str, 
     return answer
 
 
-def _cost(cost: CostChange) -> dict[str, Any]:
+def cost_json(cost: CostChange) -> dict[str, Any]:
+    """A ComparedCost."""
     means = (each and round(each.value) for each in (cost.now, cost.before))
     return {
         "status": cost.status,
@@ -150,7 +151,8 @@ def _cost(cost: CostChange) -> dict[str, Any]:
     }
 
 
-def _errors(change: OperationChange) -> dict[str, Any]:
+def errors_json(change: OperationChange) -> dict[str, Any]:
+    """A ComparedErrors."""
     rates = {
         name: row and round(row["errors"] / row["requests"], 6)
         for name, row in (("rate", change.now), ("baseline_rate", change.before))

@@ -45,7 +45,7 @@ export class Costs {
       element("td", { class: "text" }, ...went(row)),
       nowAndBefore(...timesOf(duration)),
       changeCell(duration),
-      nowAndBefore(percent(errors.rate), percent(errors.baseline_rate), errors),
+      errorCell(errors),
     );
   }
 }
@@ -57,7 +57,7 @@ function bothWith({ selector, baseline_selector: baseline }, operation) {
 }
 
 const timesOf = ({ mean_ns: now, baseline_mean_ns: before }) => [now, before].map((mean) => (mean === null ? "" : formatValue(mean)));
-const perSecond = (rate) => (rate ? rate.toPrecision(3) : "0");
+export const perSecond = (rate) => (rate ? rate.toPrecision(3) : "0");
 const percent = (rate) => (rate === null ? "" : `${+(100 * rate).toPrecision(3)} %`);
 const signed = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(Math.abs(share) < 0.0995 ? 1 : 0)}`;
 
@@ -67,6 +67,9 @@ const colourOf = ({ status, change }) => (status === "changed" ? (change > 0 ? "
 function nowAndBefore(now, before, change = {}) {
   return element("td", { class: colourOf(change) }, now, element("span", { class: "interval" }, before && `was ${before}`));
 }
+
+/** The share of requests that failed, now and before. */
+export const errorCell = (errors) => nowAndBefore(percent(errors.rate), percent(errors.baseline_rate), errors);
 
 /** How a cost changed: {status, change, change_low, change_high}, shares. */
 export function changeCell(cost, title = "") {

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { bar, byId, element, replaceRows } from "./base/dom.js";
 import { formatBounds, formatCount, formatShare, formatValue } from "./base/format.js";
 import { sparkline } from "./base/sparkline.js";
-import { formatChange } from "./graph/change.js";
+import { changeCell, errorCell, perSecond } from "./costs.js";
 
 const MAX_ROWS = 300;
 
@@ -48,12 +48,13 @@ export class Operations {
       { "data-operation": operation, onclick: (event) => event.target.closest("button") || to(requests ? "slow" : "profile")() },
       element("th", { scope: "row" }, graph, element("span", { class: "where" }, [service, ...Object.values(labels)].join(" "))),
       element("td", {}, requests ? slow : ""),
-      element("td", {}, requests === undefined ? "" : formatCount(requests)),
+      element("td", {}, ...(requests === undefined ? [] : traffic(row))),
       element("td", {}, ...(requests ? perRequest(row) : [])),
+      row.cpu_change ? changeCell(row.cpu_change) : element("td"),
       ...["p50", "p95", "p99"].map((name) => element("td", {}, duration(row[`${name}_${by}_ns`]))),
       element("td", { class: "wide" }, formatShare(share, 1), bar(share)),
+      row.error_change ? errorCell(row.error_change) : element("td"),
       element("td", { class: "trend" }, curve ? sparkline(curve) : ""),
-      element("td", { title: "Sampled CPU against the period of the same length before" }, change(row)),
     );
   }
 }
@@ -67,8 +68,9 @@ function perRequest({ requests, mean_cpu_ns: mean, sampled_cpu_ns: sampled, samp
 
 const duration = (value) => (value === null || value === undefined ? "" : formatValue(value));
 
-function change({ sampled_cpu_ns: now, previous_sampled_cpu_ns: before }) {
-  return now === before ? "same" : element("span", { class: now > before ? "worse" : "better" }, formatChange(now, before));
+/** How many requests there were, how many a second, and how many in the period before: no cost, so without a colour. */
+function traffic({ requests, requests_per_second: rate, previous_requests: before }) {
+  return [formatCount(requests), element("span", { class: "interval" }, `${perSecond(rate)} / s, was ${formatCount(before)}`)];
 }
 
 /** The curves of operations; empty where the timeline has too many groups. */

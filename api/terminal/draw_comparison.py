@@ -35,13 +35,14 @@ def _operation(row: dict[str, Any]) -> tuple[str, ...]:
         row["status"],
         *(str(row[f"{side}requests"] or "") for side in ("", "baseline_")),
         *(f"{row[f'{side}requests_per_second']:.3g}" for side in ("", "baseline_")),
-        *_cost(row["cpu"]), *_cost(row["duration"]),
+        *draw_cost(row["cpu"]), *draw_cost(row["duration"]),
         *("" if rate is None else f"{100 * rate:.3g}" for rate in map(row["errors"].get, ("rate", "baseline_rate"))),
         printable(row["service"] or row["baseline_service"]), printable(row["operation"]),
     )  # fmt: skip
 
 
-def _cost(cost: dict[str, Any]) -> tuple[str, str, str]:
+def draw_cost(cost: dict[str, Any]) -> tuple[str, str, str]:
+    """A cost now and before, and its change in percent with the interval."""
     now, before = ("" if mean is None else amount(mean) for mean in (cost["mean_ns"], cost["baseline_mean_ns"]))
     if cost["change"] is None:
         return now, before, ""

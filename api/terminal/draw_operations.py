@@ -3,13 +3,14 @@
 from typing import Any
 
 from api.terminal.draw import amount, table
+from api.terminal.draw_comparison import draw_cost
 from api.terminal.draw_requests import thinned_line
 from api.terminal.places import places
 from icestream.process.printable import printable
 
 _HEAD = (
-    "requests", "per s", "thread CPU", "sampled CPU", "share", "trend", "CPU p50", "p95", "p99", "time p50", "p95",
-    "p99", "service", "operation",
+    "requests", "was", "per s", "errors %", "thread CPU", "sampled CPU", "share", "CPU a request", "change %",
+    "CPU p50", "p95", "p99", "time p50", "p95", "p99", "service", "operation",
 )  # fmt: skip
 
 
@@ -23,13 +24,13 @@ def draw_operations(answer: dict[str, Any]) -> str:
 
     rows = [(*_operation(row), *labels(row)) for row in answer["operations"]]
     rows += [
-        ("", "", *_sums(row), *[""] * 6, printable(row["service"]), "(unattributed)", *labels(row))
+        (*[""] * 4, *_sums(row), *[""] * 8, printable(row["service"]), "(unattributed)", *labels(row))
         for row in answer["unattributed"]
     ]
     if not rows:
         return "no operations in this time; they show up if their service uses icestream.tracing"
     more = [f"{answer['count'] - len(answer['operations'])} more"] if answer["next"] is not None else []
-    return "\n".join([*table((*_HEAD, *map(printable, names)), rows, 12), *more])
+    return "\n".join([*table((*_HEAD, *map(printable, names)), rows, 15), *more])
 
 
 def draw_slow(answer: dict[str, Any]) -> str:
@@ -63,13 +64,22 @@ def draw_slow(answer: dict[str, Any]) -> str:
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:
     percentiles = (row[f"{name}_{what}_ns"] for what in ("cpu", "duration") for name in ("p50", "p95", "p99"))
     return (
-        str(row["requests"]), f"{row['requests_per_second']:.3g}", *_sums(row),
+        str(row["requests"]), str(row["previous_requests"]), f"{row['requests_per_second']:.3g}",
+        "" if row["error_rate"] is None else f"{100 * row['error_rate']:.3g}", *_sums(row), *_change(row["cpu_change"]),
         *("" if value is None else amount(value) for value in percentiles),
         printable(row["service"]), printable(row["operation"]),
     )  # fmt: skip
 
 
 def _sums(row: dict[str, Any]) -> tuple[str, ...]:
-    before = row["previous_sampled_cpu_ns"]
-    trend = f"{100 * (row['sampled_cpu_ns'] - before) / before:+.0f}%" if before > 0 else ""
-    return amount(row["thread_cpu_ns"]), amount(row["sampled_cpu_ns"]), f"{100 * row['share']:.1f}%", trend
+    return amount(row["thread_cpu_ns"]), amount(row["sampled_cpu_ns"]), f"{100 * row['share']:.1f}%"
+
+
+def _change(cost: dict[str, Any] | None) -> tuple[str, str]:
+    """The CPU of a request, and its change against the period before; "*" if that is sure."""
+    if cost is None:
+        return "", ""
+    now, _, change = draw_cost(cost)
+    if cost["status"] in ("new", "gone"):
+        return now, cost["status"]
+    return now, f"{change} *" if cost["status"] == "changed" else change

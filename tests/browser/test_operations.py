@@ -29,7 +29,10 @@ def test_a_service_has_its_operations_and_what_belongs_to_none(page: Page, site:
     assert page.texts("#operation-rows th button") == [*(row["operation"] for row in listed), NO_OPERATION]
     assert page.texts("#operation-rows tr:first-child .where") == ["checkout"]
     cells = page.texts("#operation-rows tr:first-child td")
-    assert cells[1] == str(listed[0]["requests"])
+    assert cells[1].split("\n")[0] == str(listed[0]["requests"])
+    assert cells[1].endswith(f"/ s, was {listed[0]['previous_requests']}")
+    changed = [row[name]["status"] for row in listed for name in ("cpu_change", "error_change")].count("changed")
+    assert len(page.all("#operation-rows td:is(.worse, .better)")) == changed
     mean, interval = cells[2].split("\n")
     assert nanoseconds(mean) == pytest.approx(listed[0]["mean_cpu_ns"], rel=0.01)
     low, high = (listed[0][f"sampled_cpu_{side}_ns"] / listed[0]["requests"] for side in ("low", "high"))
@@ -69,7 +72,7 @@ def test_operations_are_sorted_and_have_percentiles_of_duration_or_cpu(page: Pag
         listed = site.ask("operations", selector=CHECKOUT, **{"order": order} if order else {})["operations"]
         assert page.texts("#operation-rows th button")[:-1] == [row["operation"] for row in listed]
         p95 = [row[f"p95_{measure}_ns"] for row in listed]
-        shown = page.texts("#operation-rows td:nth-child(6)")
+        shown = page.texts("#operation-rows td:nth-child(7)")
         assert [nanoseconds(text) for text in shown[:-1]] == pytest.approx(p95, rel=0.01)
         assert shown[-1] == ""
     page.find("#order").send_keys("requests")

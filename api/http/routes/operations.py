@@ -9,9 +9,11 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 from starlette.responses import Response
 
+from api.comparison.operations import compare_with_before
 from api.http.answer_model import Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import ApiState, app_state
+from api.http.comparison_model import ComparedCost, ComparedErrors, cost_json, errors_json
 from api.http.parameters import selection
 from api.queries.operations.operations import check_groups, read_operations, without_other_labels
 from api.queries.selection.sample_operations import OPERATION
@@ -38,7 +40,13 @@ class Operation(Answer):
     requests_per_second: float
     errors: int = Field(description="Requests whose entry span ended with an error")
     error_rate: float | None = Field(description="Their share of the requests; null where there are none")
+    previous_errors: int
     share: float
+    cpu_change: ComparedCost | None = Field(
+        description="Change of a request, against the period before; null: no requests"
+    )
+    duration_change: ComparedCost | None
+    error_change: ComparedErrors | None
     mean_cpu_ns: int | None
     p50_cpu_ns: int | None
     p95_cpu_ns: int | None
@@ -109,7 +117,19 @@ _EXAMPLE = {
             "sampled_cpu_low_ns": 33352277858, "sampled_cpu_high_ns": 38802009490,
             "previous_sampled_cpu_ns": 30000000000, "samples": 684, "thread_cpu_ns": 35900000000,
             "previous_thread_cpu_ns": 30100000000, "requests": 900, "previous_requests": 890,
-            "requests_per_second": 1.0, "errors": 9, "error_rate": 0.01, "share": 0.75,
+            "requests_per_second": 1.0, "errors": 9, "error_rate": 0.01, "previous_errors": 9, "share": 0.75,
+            "cpu_change": {
+                "status": "changed", "mean_ns": 39900000, "baseline_mean_ns": 33800000, "change": 0.18,
+                "change_low": 0.14, "change_high": 0.222,
+            },
+            "duration_change": {
+                "status": "same", "mean_ns": 71000000, "baseline_mean_ns": 70500000, "change": 0.007,
+                "change_low": -0.03, "change_high": 0.045,
+            },
+            "error_change": {
+                "status": "same", "rate": 0.01, "baseline_rate": 0.0101, "change": -0.0001, "change_low": -0.01,
+                "change_high": 0.0098,
+            },
             "mean_cpu_ns": 39900000, "p50_cpu_ns": 38000000, "p95_cpu_ns": 61000000, "p99_cpu_ns": 80000000,
             "mean_duration_ns": 71000000, "p50_duration_ns": 66000000, "p95_duration_ns": 120000000,
             "p99_duration_ns": 240000000,
@@ -158,7 +178,8 @@ def operations(
     very many requests whose hours have no rollups yet, the CPU of a request in percentiles is that of the pieces in
     which it was stored, and samples whose operation was not known as they were stored are unattributed.
 
-    Members that begin with `previous_` are about the period of the same length just before the time range.
+    Members that begin with `previous_` are about the period of the same length just before the time range. Changes are
+    those of one request against that period, with confidence intervals as in `/api/v1/operations/compare`.
     """
     selection.check_operations()
     skipped: list[str] = []
@@ -177,6 +198,11 @@ def operations(
         row["share"] = round(row["sampled_cpu_ns"] / total, 6) if total else 0.0
         row["requests_per_second"] = round(row["requests"] / found.seconds, 6)
         row["error_rate"] = round(row["errors"] / row["requests"], 6) if row["requests"] else None
+    for row, change in zip(found.matching, compare_with_before(found.matching), strict=True):
+        row["cpu_change"], row["duration_change"] = (
+            cost_json(cost) if cost else None for cost in ((change.cpu, change.duration) if change else (None, None))
+        )
+        row["error_change"] = errors_json(change) if change else None
     rows = sorted(found.matching, key=lambda row: _key(row, order))
     following = offset + limit if offset + limit < len(rows) else None
     return json_response(

@@ -47,6 +47,11 @@ SELECT of, op, {{by}}({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(s
     toInt64(sumIf(measured_, at_)) AS measured, toInt64(sumIf(failed, at_)) AS errors,
     sumIf(cpu_sum, at_) AS request_cpu_ns, sumIf(duration_sum, at_) AS request_duration_ns,
     sumIf(cpu_sq, at_) AS request_cpu_squares, sumIf(duration_sq, at_) AS request_duration_squares,
+    sumIf(c, NOT at_) AS previous_samples, toInt64(sumIf(measured_, NOT at_)) AS previous_measured,
+    toInt64(sumIf(failed, NOT at_)) AS previous_errors,
+    sumIf(cpu_sum, NOT at_) AS previous_request_cpu_ns, sumIf(duration_sum, NOT at_) AS previous_request_duration_ns,
+    sumIf(cpu_sq, NOT at_) AS previous_request_cpu_squares,
+    sumIf(duration_sq, NOT at_) AS previous_request_duration_squares,
     request_cpu_ns / measured AS mean_cpu_ns, request_duration_ns / requests AS mean_duration_ns,
     quantilesDDMergeIf({QUANTILES})(cpu_, at_) AS cpu_quantiles,
     quantilesDDMergeIf({QUANTILES})(duration_, at_) AS duration_quantiles
@@ -201,10 +206,8 @@ def _of_rows(
     add_request_matchers(samples, of_requests)
     spans = select_span_operations(samples, rest, of_requests)
     began = request_conditions(parameters, of_requests, rest).where
-    intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
-    if now.plan.samples:
-        ended = until_ended(database, [], now.plan.samples)
-        intervals = request_intervals(parameters, began if of_requests else "", ended).where
+    ended = until_ended(database, [], rest)
+    intervals = request_intervals(parameters, began if of_requests else "", ended).where
     requests = operation_sums.requests_from(began, intervals)
     return [
         operation_sums.of_samples(f"time {from_start}", spans, samples.where),

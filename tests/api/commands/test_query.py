@@ -122,7 +122,7 @@ def test_operations_are_printed_with_what_is_unattributed(
         ["GET", "/?[31mred"], ["GET", "/b"], ["checkout", "(unattributed)"],
     ]  # fmt: skip
     assert rows[2][0] == "1"
-    assert rows[2][2:7] == ["20", "ms", "30", "ms", "100.0%"]
+    assert rows[2][4:9] == ["20", "ms", "30", "ms", "100.0%"]
     limited = ask(capsys, "operations", "--url", url, *TIMES, "--limit", "1")
     assert limited.splitlines()[-1] == "1 more"
 

@@ -156,7 +156,8 @@ class Squares(float):
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    squares = ("request_cpu_squares", "request_duration_squares")
+    of_now = ("request_cpu_squares", "request_duration_squares")
+    squares = (*of_now, *(f"previous_{name}" for name in of_now))
     found = [row | {name: Squares(row[name]) for name in squares} for row in rows]
     return sorted(found, key=lambda row: (row["service"], row["operation"], list(row["labels"].items())))
 

@@ -9,6 +9,7 @@ from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Sample
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
+from tests.api.queries.two_versions import COSTS, SLOWER, Version, insert_versions
 from tests.data.tables import NO_SPAN, insert_rows, to_datetime
 
 A, B = "GET /a", "GET /b"
@@ -231,3 +232,21 @@ def test_slow_requests_are_compared_within_a_version(api: Api, client: Client) -
     answer = api.json("/api/v1/operations/slow", selector=selector, slow=90)
     assert (answer["slow"]["requests"], answer["fast"]["requests"]) == (1, 2)
     assert (answer["slow"]["mean_duration_ns"], answer["samples"], answer["baseline_samples"]) == (90 * MS, 5, 4)
+
+
+def test_a_change_is_that_of_one_request_and_more_traffic_is_none(api: Api, client: Client) -> None:
+    old, slower, busier = "old", "GET /slower", "GET /busier"
+    insert_versions(
+        client,
+        Version(COSTS, -200, 500, operation=slower), Version(SLOWER, 60, 500, operation=slower),
+        Version(COSTS, -200, 300, operation=busier, errors=3, spread=0.1),
+        Version(COSTS, 60, 1500, operation=busier, errors=150, spread=0.1),
+        Version(COSTS, -200, 50, operation=old), Version(COSTS, 60, 50, operation="new"),
+    )  # fmt: skip
+    found = {row["operation"]: row for row in api.json("/api/v1/operations")["operations"]}
+    statuses = {name: row["cpu_change"]["status"] for name, row in found.items()}
+    assert statuses == {slower: "changed", busier: "same", "new": "new", old: "gone"}
+    true = sum(SLOWER.values()) / sum(COSTS.values()) - 1
+    assert found[slower]["cpu_change"]["change_low"] < true < found[slower]["cpu_change"]["change_high"]
+    assert (found[busier]["errors"], found[busier]["previous_errors"]) == (150, 3)
+    assert (found[busier]["error_change"]["status"], found[slower]["error_change"]["status"]) == ("changed", "same")
