@@ -126,11 +126,11 @@ def read_shares(database: Database, hosts: list[str], near: TimeRange) -> dict[s
     conditions = Conditions()
     around = TimeRange(max(0, near.start_unix_nano - _NEAR_NS), near.end_unix_nano + _NEAR_NS)
     conditions.add("kind = 'samples'")
-    conditions.add(f"host_id IN {conditions.bind(hosts, 'Array(String)')}")
+    conditions.add(f"collector IN {conditions.bind(hosts, 'Array(String)')}")  # it is called as its host; by the key
     conditions.add(f"profile_type = {conditions.bind(OFF_CPU_PROFILE_TYPE, 'String')}")
     add_time(conditions, around, "last_time")
     answer = database.table(
-        f"SELECT toString(host_id) AS host, max(period) AS share FROM batches {conditions.where} GROUP BY host",
+        f"SELECT toString(collector) AS host, max(period) AS share FROM batches {conditions.where} GROUP BY host",
         conditions.parameters,
     )
     return dict(zip(texts(answer["host"]), answer["share"].to_pylist(), strict=True))

@@ -287,7 +287,7 @@ def waits_of(client: Client, *waits: tuple[str, int, bytes], followed_of: int = 
             for name, ms, span in waits
         ],
     )
-    batch = {"kind": "samples", "host_id": "host-1", "profile_type": OFF_CPU, "period": followed_of}
+    batch = {"kind": "samples", "collector": "host-1", "profile_type": OFF_CPU, "period": followed_of}
     insert_rows(
         client, "batches", [batch | {"first_time": to_datetime(START_S), "last_time": to_datetime(START_S + 5)}]
     )
