@@ -18,12 +18,24 @@ const WORDS = {
   dead_letters: "messages could not be processed",
 };
 
+/** What to do about the kind that misses the most. */
+const TO_DO = {
+  missing_windows: "See docs/operations.md: icestream replay fetches what Kafka still has.",
+  lost_samples: "Give its collector more CPU, or lower ICESTREAM_FREQUENCY.",
+  lost_waits: "Raise ICESTREAM_OFF_CPU_THRESHOLD_MS, or lower ICESTREAM_OFF_CPU.",
+  dropped_samples: "Repair Kafka; for longer outages, raise ICESTREAM_SPOOL_LIMIT_MB.",
+  not_running: "See the log of its collector for why it ended.",
+  silent: "See whether the host is up, and the log of its collector.",
+  dead_letters: "icestream tail icestream.dead-letters says why.",
+};
+
 /** Shows or hides the line. The graph, which asks for the same range, shows errors. */
 export async function showHoles(values, signal) {
   const line = byId("holes");
   try {
     const answer = await completeness(values, signal);
     line.hidden = !answer.holes.length && answer.known_from === null;
+    line.classList.toggle("wrong", answer.holes.some((hole) => hole.kind !== "lower_rate"));
     if (!line.hidden) line.replaceChildren(heading(answer), list(answer));
   } catch {
     if (!signal.aborted) line.hidden = true;
@@ -35,9 +47,13 @@ function heading({ holes, more, missing_cpu_ns: missing, known_from: from }) {
   if (!holes.length) return element("summary", {}, unknown);
   const hosts = new Set(holes.map((hole) => hole.host_id)).size;
   const kinds = [...new Set(holes.map((hole) => WORDS[hole.kind] ?? hole.kind))];
-  const where = `${more ? "more than " : ""}${formatCount(hosts)} ${hosts === 1 && !more ? "host" : "hosts"}`;
-  const cpu = missing ? `, about ${formatValue(missing)} of CPU` : "";
-  return element("summary", {}, unknown, element("strong", {}, `Data of ${where} is not complete${cpu}: `), kinds.join("; "));
+  const isLower = holes.every((hole) => hole.kind === "lower_rate");
+  const names = [...new Set(holes.map((hole) => hole.host_id || "(no host)"))];
+  const where = hosts === 1 && !more ? names[0] : `${more ? "more than " : ""}${formatCount(hosts)} hosts (${names[0]}…)`;
+  const cpu = missing ? `, about ${formatValue(missing)} of CPU is missing` : "";
+  if (isLower) return element("summary", {}, unknown, `${where} sampled at a lower frequency for a while, to stay within its CPU budget. Sums are right.`);
+  const todo = TO_DO[holes[0].kind] ?? "";
+  return element("summary", {}, unknown, element("strong", {}, `Data of ${where} is not complete${cpu}: `), kinds.join("; "), todo && `. ${todo}`);
 }
 
 function list({ holes, more }) {

@@ -12,6 +12,7 @@ import { Sandwich } from "./graph/sandwich.js";
 import { showHoles } from "./holes.js";
 import { Operations } from "./operations.js";
 import { Requests } from "./requests.js";
+import { showSelectorHelp } from "./selector_help.js";
 import { Services } from "./services.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
 import { nothingFound, summary } from "./summary.js";
@@ -210,14 +211,17 @@ function showTimeline(values, signal) {
       : formatValue(value, unit);
   const show = async (into, query) => {
     try {
-      into.show(await api.timeline(query, signal), format);
+      const sums = await api.timeline(query, signal);
+      into.show(sums, format);
+      return sums;
     } catch {
-      if (signal.aborted) return;
+      if (signal.aborted) return null;
       const [start, end] = [toMillis(query.start), toMillis(query.end)];
       into.show(start < end ? { start, end, step: 1, points: [] } : null, format);
+      return null;
     }
   };
-  show(timeline, values);
+  show(timeline, values).then((sums) => sums && showSelectorHelp(values, !sums.points.some(([, value]) => value !== 0), signal));
   if (values.view === "compare") show(baselineTimeline, { ...values, ...baselineOf(values) });
 }
 

@@ -8,15 +8,31 @@ import { fillLabels, showLabel } from "./controls/view_bar.js";
 import { sparkline } from "./base/sparkline.js";
 
 const MAX_ROWS = 300;
+const ORDERS = {
+  name: (a, b) => (a.name < b.name ? -1 : 1),
+  value: (a, b) => b.value - a.value,
+  count: (a, b) => b.count - a.count,
+};
 
 export class Services {
   #state;
+  #order = "value";
+  #ticked = []; // values, the last two
+  #listed = null; // {rows, rest, total, values, unit}: what is shown
+  #unfolded = false; // whether rows of one sample are shown, too
 
   constructor(state) {
     this.#state = state;
     const select = byId("label");
     select.addEventListener("change", () => state.update({ label: select.value }));
     select.addEventListener("focus", () => fillLabels(state.values, select));
+    byId("service-search").addEventListener("input", () => this.#showRows());
+    byId("compare-ticked").addEventListener("click", () => this.#compare());
+    for (const button of document.querySelectorAll("#service-table [data-sort]"))
+      button.addEventListener("click", () => {
+        this.#order = button.dataset.sort;
+        this.#showRows();
+      });
   }
 
   /** Lists the label's values in the time range. Returns {total, samples, unit, aggregation, start, end} of all of them. */
@@ -31,22 +47,75 @@ export class Services {
     const used = groups.filter(({ count }) => count !== 0);
     byId("services-value").textContent = profileTypeTitle(values.profile_type);
     byId("services-label").textContent = values.label;
-    replaceRows(byId("service-rows"), [
-      ...used.map((group) => this.#row(group, total, values, answer.unit)),
-      ...(rest ? [element("tr", {}, ...cells(`${formatCount(rest.groups)} others`, rest, total, answer.unit))] : []),
-    ]);
+    if (this.#listed?.values.label !== values.label) this.#ticked = [];
+    const rows = used.map((group) => ({ ...group, name: group.labels[values.label] }));
+    this.#listed = { rows, rest, total, values, unit: answer.unit };
+    this.#showRows();
     const samples = sum([...used, rest ?? { count: 0 }].map(({ count }) => count));
     const { unit, aggregation, start, end } = answer;
     return { total, samples, unit, aggregation, start, end };
   }
 
+  /** Shows the rows that are searched for, in the chosen order. Those of one sample are one row, unless they are all. */
+  #showRows() {
+    const { rows, rest, total, values, unit } = this.#listed;
+    for (const button of document.querySelectorAll("#service-table [data-sort]")) {
+      const direction = button.dataset.sort === "name" ? "ascending" : "descending";
+      button.parentElement.setAttribute("aria-sort", button.dataset.sort === this.#order ? direction : "none");
+    }
+    const search = byId("service-search").value.trim().toLowerCase();
+    const found = rows.filter(({ name }) => name.toLowerCase().includes(search)).sort(ORDERS[this.#order]);
+    const folded = search || this.#unfolded ? [] : found.filter(({ count }) => count === 1);
+    const shown = folded.length > 1 ? found.filter(({ count }) => count !== 1) : found;
+    const others = folded.length > 1 && shown.length ? folded : [];
+    const foldedRow = () => {
+      const open = () => {
+        this.#unfolded = true;
+        this.#showRows();
+      };
+      const name = element("button", { type: "button", title: "Show them", onclick: open }, `${formatCount(others.length)} others of one sample each`);
+      const values = others[0].values.map((_, step) => sum(others.map((group) => group.values[step])));
+      return element("tr", {}, ...cells(name, { value: sum(others.map(({ value }) => value)), values, count: others.length }, total, unit));
+    };
+    replaceRows(byId("service-rows"), [
+      ...(shown.length ? shown : found).map((group) => this.#row(group, total, values, unit)),
+      ...(others.length ? [foldedRow()] : []),
+      ...(rest && !search ? [element("tr", {}, ...cells(`${formatCount(rest.groups)} others`, rest, total, unit))] : []),
+    ]);
+    this.#showTicked();
+  }
+
+  #showTicked() {
+    byId("compare-ticked").disabled = this.#ticked.length !== 2;
+    for (const box of byId("service-rows").querySelectorAll("input")) box.checked = this.#ticked.includes(box.value);
+  }
+
+  #tick(value, isTicked) {
+    const others = this.#ticked.filter((other) => other !== value);
+    this.#ticked = isTicked ? [...others, value].slice(-2) : others;
+    this.#showTicked();
+  }
+
+  /** Opens the comparison of two rows: the second with the first one, at the same time. */
+  #compare() {
+    const { selector, label, start, end } = this.#state.values;
+    const [before, now] = this.#ticked.map((value) => withMatcher(selector, label, value));
+    this.#state.update({ view: "compare", selector: now, baseline_selector: before, baseline_start: start, baseline_end: end, at: "" });
+  }
+
   #row(group, total, values, unit) {
     const value = group.labels[values.label];
+    const tick = element("input", {
+      type: "checkbox",
+      value,
+      "aria-label": `Compare ${value || `(no ${values.label})`}`,
+      onchange: (event) => this.#tick(value, event.target.checked),
+    });
     const selector = withMatcher(values.selector, values.label, value);
     const open = () => this.#state.update({ view: "profile", selector, at: "" });
     const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, value || `(no ${values.label})`);
-    const properties = { "data-value": value, onclick: (event) => event.target.closest("button") || open() };
-    return element("tr", properties, ...cells(name, group, total, unit));
+    const properties = { "data-value": value, onclick: (event) => event.target.closest("button, input") || open() };
+    return element("tr", properties, ...cells(name, group, total, unit, tick));
   }
 }
 
@@ -58,9 +127,9 @@ function stepsWithSamples({ groups, rest }) {
   return Math.max(used.size, 1);
 }
 
-function cells(name, { value, values, count }, total, unit) {
+function cells(name, { value, values, count }, total, unit, tick = null) {
   return [
-    element("th", { scope: "row" }, name),
+    element("th", { scope: "row" }, tick, name),
     element("td", {}, formatValue(value, unit)),
     element("td", { class: "wide" }, formatShare(value, total), bar(value / total)),
     element("td", { class: "trend" }, sparkline(values)),

@@ -193,7 +193,8 @@ def test_a_range_with_holes_says_so_and_opens_to_a_list_of_them(page: Page, site
     page.open(start=site.wide_end - 600, end=site.wide_end)
     page.until(lambda: page.find("#holes").is_displayed())
     assert page.find("#holes summary").text == (
-        "Data of 1 host is not complete, about 158 ms of CPU: windows are missing"
+        f"Data of {HOSTILE_LABEL} is not complete, about 158 ms of CPU is missing: windows are missing."
+        " See docs/operations.md: icestream replay fetches what Kafka still has."
     )
     assert not page.find("#holes table").is_displayed()
     page.click("#holes summary")
@@ -207,7 +208,7 @@ def test_what_is_missing_before_batches_are_remembered_is_not_known_and_said_so(
     page.open(start=site.end - 30 * 86_400, end=site.end)
     page.until(lambda: page.find("#holes").is_displayed())
     assert page.find("#holes summary").text.startswith("What is missing before ")
-    assert "is not known. Data of 1 host is not complete" in page.find("#holes summary").text
+    assert f"is not known. Data of {HOSTILE_LABEL} is not complete" in page.find("#holes summary").text
     page.open(start=site.end - 30 * 86_400, end=site.end - 20 * 86_400)
     page.until(lambda: page.find("#holes summary").text.endswith(" is not known."))
     page.click("#holes summary")
@@ -305,3 +306,25 @@ def test_no_frame_leaves_its_parent_or_covers_a_sibling(module_page: Page, data:
             if row > child[above]:
                 assert x[row] >= x[row - 1] + width[row - 1]
     assert layout["atMiddle"] == list(range(len(parent)))  # what lies under the middle of a frame is the frame
+
+
+def test_a_misspelt_selector_gets_the_same_help_in_all_views(page: Page) -> None:
+    for view in ("services", "operations", "profile", "compare", "requests"):
+        page.open(view=view, selector='{service="chekout"}')
+        page.until(lambda: "No service is called chekout" in page.find("#selector-help").text)
+        assert "checkout" in page.find("#selector-help").text.partition("There are")[2]
+    page.open(selector='{servce="checkout"}')
+    page.until(lambda: "have a label servce" in page.find("#selector-help").text)
+    page.open()
+    assert not page.find("#selector-help").is_displayed()
+
+
+def test_a_narrow_page_does_not_scroll_sideways(page: Page) -> None:
+    size = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        for view in ("services", "operations", "profile", "compare", "requests"):
+            page.open(view=view)
+            assert page.js("return document.documentElement.scrollWidth") <= 360, view
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

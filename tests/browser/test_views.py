@@ -87,6 +87,27 @@ def test_values_of_any_label_can_be_listed(page: Page) -> None:
     page.until(lambda: page.texts("#service-rows th") == ["1.5.0", "1.4.2", "(no version)"])
 
 
+def test_services_are_sorted_searched_and_two_that_are_ticked_compared(page: Page) -> None:
+    page.open(view="services")
+    names = page.texts("#service-rows th")
+    page.click("#services-label")
+    page.until(lambda: page.texts("#service-rows th") == sorted(names))
+    assert "1 others" not in names
+    page.type("#service-search", "SEA")
+    page.until(lambda: page.texts("#service-rows th") == ["search"])
+    page.find("#service-search").clear()
+    page.type("#service-search", Keys.BACK_SPACE)
+    page.until(lambda: len(page.texts("#service-rows th")) == len(names))
+    assert not page.find("#compare-ticked").is_enabled()
+    for name in ("postgres", "checkout"):
+        page.click(f"tr[data-value={name}] input")
+    page.click("#compare-ticked")
+    page.settle()
+    state = page.state()
+    assert (state["view"], state["selector"]) == ("compare", CHECKOUT)
+    assert (state["baseline_selector"], state["baseline_start"]) == ('{service="postgres"}', state["start"])
+
+
 def test_a_chain_of_frames_is_one_step_until_it_is_unfolded(page: Page) -> None:
     page.open(selector=CHECKOUT, chains="")
     drawn = "return icestream.graph.icicle.screenBox(arguments[0]).top"

@@ -44,6 +44,11 @@ export function describeRange(start, end) {
     const [, , amount, unit] = relative;
     return `last ${amount} ${amount === "1" ? UNIT_WORD[unit].replace(/s$/, "") : UNIT_WORD[unit]}`;
   }
+  const ago = (text) => {
+    const [, sign, amount, unit] = RELATIVE.exec(text) ?? [];
+    return amount && sign === "-" ? `${amount} ${UNIT_WORD[unit]} ago` : text;
+  };
+  if (isRelative(start) && isRelative(end)) return `from ${ago(start)} to ${ago(end)}`;
   const [from, to] = [toMillis(start), toMillis(end)];
   if (isRelative(start) || isRelative(end) || Number.isNaN(from + to)) return `${start} – ${end}`;
   return formatRange(from, to);

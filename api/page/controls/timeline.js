@@ -67,7 +67,7 @@ export class Timeline {
         context.fillRect(left, 2 + barHeight - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
     }
     this.#paintAxis(context, width, height, scale);
-    if (largest > 0) paintLabel(context, this.#format(largest, step));
+    if (largest > 0) paintLabel(context, `highest bar: ${this.#format(largest, step)}`);
   }
 
   #paintAxis(context, width, height, scale) {
