@@ -12,7 +12,7 @@ export const DEFAULTS = Object.freeze({
   end: "now",
   refresh: "", // seconds between refreshes, "": off
   baseline_selector: "", // "": as selector
-  baseline_start: "", // "": the time range just before
+  baseline_start: "", // "": the time range just before, or for another selector the same one
   baseline_end: "",
   absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
@@ -101,9 +101,14 @@ export function write(values) {
   return text ? "?" + text : "";
 }
 
-/** Returns the baseline as {selector, start, end}: by default the same selector in the time range just before. */
+/**
+ * Returns the baseline as {selector, start, end}: by default another selector in the same time, or else the same selector
+ * in the time range just before.
+ */
 export function baselineOf(values) {
   const chosen = values.baseline_start && values.baseline_end;
-  const [start, end] = chosen ? [values.baseline_start, values.baseline_end] : preceding(values.start, values.end);
+  const isOther = values.baseline_selector && values.baseline_selector !== values.selector;
+  const byDefault = () => (isOther ? [values.start, values.end] : preceding(values.start, values.end));
+  const [start, end] = chosen ? [values.baseline_start, values.baseline_end] : byDefault();
   return { selector: values.baseline_selector || values.selector, start, end };
 }

@@ -122,6 +122,15 @@ def test_selectors_compare_releases_in_one_time_range(page: Page, site: Site) ->
     assert sides == [site.ask("merge", selector=selector)["total"] for selector in (new, old)]
 
 
+def test_another_selector_is_compared_in_the_same_time_unless_another_is_chosen(page: Page, site: Site) -> None:
+    new, old = ('{service="search", version="1.5.0"}', '{service="search", version="1.4.2"}')
+    page.open(view="compare", selector=new, baseline_selector=old)
+    sides = page.js("const { total, baseline } = icestream.graph.tree; return [total[0], baseline.total[0]]")
+    assert sides == [site.ask("merge", selector=selector)["total"] for selector in (new, old)]
+    page.click("#shifts button:nth-child(1)")
+    page.until(lambda: "baseline_start" in page.state())
+
+
 def test_an_empty_baseline_makes_everything_new(page: Page, site: Site) -> None:
     page.open(view="compare", baseline_start=site.start - 7200, baseline_end=site.start - 7100)
     rows = page.texts("#table tbody tr")

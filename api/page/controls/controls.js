@@ -10,13 +10,14 @@ import { isUtc, onSetting, setSetting } from "../base/settings.js";
 import { showHelp } from "../dialogs/help.js";
 import { baselineOf, NOWHERE, write } from "../state.js";
 import { showViewBar, startViewBar } from "./view_bar.js";
-import { earlier } from "../base/times.js";
+import { earlier, preceding } from "../base/times.js";
 
 const DAY_MS = 86_400_000;
 const SHIFTS = [
   ["Just before", 0],
   ["Day before", DAY_MS],
   ["Week before", 7 * DAY_MS],
+  ["Same time", null],
 ];
 
 let fields = null;
@@ -96,7 +97,8 @@ function startViews(state) {
 function startShifts(state) {
   const set = (by) => {
     const { start, end } = state.values;
-    const [baseline_start, baseline_end] = by ? earlier(start, end, by) : ["", ""];
+    const same = () => (by === null ? [start, end] : preceding(start, end));
+    const [baseline_start, baseline_end] = by ? earlier(start, end, by) : same();
     state.update({ baseline_start, baseline_end });
   };
   const absolute = element(
