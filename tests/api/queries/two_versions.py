@@ -8,7 +8,7 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from icestream.ids import series_id
-from tests.api.fill import SEEN, START_S, Frame, insert_locations, insert_nodes, stack_id
+from tests.api.fill import SEEN, START_S, Frame, insert_locations, insert_nodes, request_labels, stack_id
 from tests.data.tables import insert_columns, insert_series, to_datetime
 
 PERIOD_NS = 52_631_578
@@ -85,6 +85,7 @@ class _Rows:
         start = [to_datetime(each) for each in start_s]
         failed = set(random.choice(count, version.errors, replace=False).tolist())
         of_all = {"host_id": ["host-1"] * count, "service": [version.service] * count, "trace_id": traces}
+        of_all["request_labels"] = [request_labels(version.labels)] * count
         of_all |= {"span_id": spans, "start_time": start, "operation": [version.operation] * count}
         if version.clock:
             _extend(self.activity, of_all | {
@@ -100,6 +101,7 @@ class _Rows:
             in_library = random.random(len(rows)) < version.in_library
             stacks = [stack_id((_IN_LIBRARY if inside else _STACKS)[name]) for inside in in_library]
             _extend(self.samples, {
+                "request_labels": [request_labels(version.labels)] * len(rows),
                 "series_id": [series_id(version.labels.items())] * len(rows), "service": [version.service] * len(rows),
                 "time": [start[row] for row in rows], "stack_id": stacks,
                 "trace_id": [traces[row] for row in rows], "span_id": [spans[row] for row in rows],

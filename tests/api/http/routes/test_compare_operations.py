@@ -85,6 +85,15 @@ def test_two_services_are_paired_by_operation(api: Api, client: Client) -> None:
     assert {(row["service"], row["status"]) for row in both["operations"]} == {("new", "new"), ("old", "new")}
 
 
+def test_versions_that_run_side_by_side_are_compared_by_their_label(api: Api, client: Client) -> None:
+    insert_versions(client, Version(COSTS, 0), Version(SLOWER, 0, service_version="1.1"))
+    sides = {"selector": '{service_version="1.1"}', "baseline_selector": '{service_version="1.0"}'}
+    answer = api.json(PATH, **sides)
+    assert re.match(r"GET /checkout: \+(19|20) % CPU .*, nearly all in price_rules\.", answer["sentence"])
+    (row,) = answer["operations"]
+    assert (row["requests"], row["baseline_requests"]) == (2000, 2000)
+
+
 def test_where_no_clock_was_read_the_samples_are_counted(api: Api, client: Client) -> None:
     insert_sides(client, COSTS | {"price_rules": 30.0}, clock=False)
     answer = api.json(PATH, **SIDES)
