@@ -12,6 +12,8 @@ from api.statistics.means import MIN_COUNT, Mean, growth, mean
 CONFIDENCE = 0.95
 ALIKE = 0.05
 """A change by less than this share is none, if the interval says so."""
+MOST_UNSURE = 4
+"""An interval whose ends differ by a larger factor tells nothing, and is not shown."""
 Row = dict[str, Any]
 """A row of `api.queries.operations.operations.Operations`, with `requests_per_second`."""
 
@@ -113,6 +115,29 @@ def _compare(pairs: Sequence[tuple[Row | None, Row | None]]) -> tuple[list[Opera
     return [_change(a, b, z) for a, b in pairs], comparisons
 
 
+def cpu_of_one_request(now: Sequence[Row], before: Sequence[Row]) -> tuple[float, float] | None:
+    """The CPU of one request of each side, in nanoseconds: of the threads' clocks, or else of the samples. None if a
+    side has no requests."""
+    of_clock, of_samples = ("request_cpu_ns", "measured"), ("sampled_cpu_ns", "requests")
+    value, count = (
+        of_clock if all(_is_measured(*_sums(side, "measured", "requests")) for side in (now, before)) else of_samples
+    )
+    sums = [_sums(side, value, count) for side in (now, before)]
+    if not all(requests for _, requests in sums):
+        return None
+    (of_now, n), (of_before, m) = sums
+    return of_now / n, of_before / m
+
+
+def _sums(rows: Sequence[Row], *names: str) -> list[int]:
+    return [sum(row[name] for row in rows) for name in names]
+
+
+def _is_measured(measured: int, requests: int) -> bool:
+    """Whether the clocks measured enough requests."""
+    return measured >= min(MIN_COUNT, requests)
+
+
 def _pairs(now: Sequence[Row], before: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
     """By their names, and by their services if one side has several."""
     several = any(len({row["service"] for row in side}) > 1 for side in (now, before))
@@ -123,7 +148,7 @@ def _pairs(now: Sequence[Row], before: Sequence[Row]) -> list[tuple[Row | None, 
 
 
 def _change(now: Row | None, before: Row | None, z: float) -> OperationChange:
-    by_clock = all(row is None or row["measured"] >= min(MIN_COUNT, row["requests"]) for row in (now, before))
+    by_clock = all(row is None or _is_measured(row["measured"], row["requests"]) for row in (now, before))
     cpu = _cpu_by_clock if by_clock else _cpu_by_samples
     return OperationChange(
         now, before, by_clock, _cost(now, before, cpu, z), _cost(now, before, _duration, z), _errors(now, before, z)
@@ -133,6 +158,8 @@ def _change(now: Row | None, before: Row | None, z: float) -> OperationChange:
 def _cost(now: Row | None, before: Row | None, mean_of: Callable[[Row], Mean], z: float) -> CostChange:
     of_now, of_before = (mean_of(row) if row else None for row in (now, before))
     grown = growth(of_now, of_before, z) if of_now and of_before else None
+    if grown and grown.high + 1 > MOST_UNSURE * (grown.low + 1):
+        grown = None
     return CostChange(of_now, of_before, grown, _status(now, before, grown, ALIKE))
 
 

@@ -123,7 +123,7 @@ class Diff(DiffMembers, MergeAnswer):
     baseline_start: str
     baseline_end: str
     baseline_rollups: list[RollupPart]
-    relative: bool
+    scaling: str = Field(description="request, share or value: how the sides were made comparable")
 
 
 class Speedscope(BaseModel):

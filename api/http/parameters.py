@@ -4,7 +4,7 @@ import re
 import time
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from api.errors import bad_request
 from api.queries.selection.sample_spans import check_ids
@@ -45,14 +45,23 @@ EndParam = Annotated[
 ]
 
 
+def asked_at() -> int:
+    """For the routes, as a dependency: one `now` for all times of a request, in Unix nanoseconds."""
+    return time.time_ns()
+
+
+NowParam = Annotated[int, Depends(asked_at)]
+
+
 def selection(
+    now: NowParam,
     profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
     selector: SelectorParam = "{}",
     start: StartParam = None,
     end: EndParam = None,
 ) -> Selection:
     """For routes, as a dependency. Raises ApiError."""
-    return Selection(parse_profile_type(profile_type), parse_selector(selector), parse_time_range(start, end))
+    return Selection(parse_profile_type(profile_type), parse_selector(selector), parse_time_range(start, end, now=now))
 
 
 def parse_profile_type(text: str) -> str:
@@ -79,13 +88,13 @@ def parse_selector(text: str, name: str = "selector") -> tuple[Matcher, ...]:
 
 
 def parse_time_range(
-    start: str | None, end: str | None, default: TimeRange | None = None, prefix: str = ""
+    start: str | None, end: str | None, default: TimeRange | None = None, prefix: str = "", now: int | None = None
 ) -> TimeRange:
     """The time range of the parameters `prefix`start and `prefix`end. Raises ApiError.
 
     A missing end comes from `default`, or else from the last 15 minutes.
     """
-    now = time.time_ns()
+    now = time.time_ns() if now is None else now
     if default is None:
         default = TimeRange(parse_unix_nano(_DEFAULT_START, now), parse_unix_nano(_DEFAULT_END, now))
     start_unix_nano = _parse_time(start, f"{prefix}start", now) if start else default.start_unix_nano

@@ -34,7 +34,7 @@ export function summary(answer, values) {
   if (answer.baseline_samples === 0 && samples > 0) {
     parts.push(element("strong", {}, "The baseline has no samples: choose another time or selector for it"));
   } else if (answer.baseline_total !== undefined) {
-    const how = answer.relative ? "compared by share" : "compared by value";
+    const how = { request: "compared by the CPU of one request", share: "compared by share", value: "compared by value" }[answer.scaling];
     parts.push(
       `baseline ${formatValue(answer.baseline_total, unit)} in ${formatCount(answer.baseline_samples)} samples, ${how}`,
     );

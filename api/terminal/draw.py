@@ -22,13 +22,20 @@ def draw_tree(tree: dict[str, Any], min_percent: float) -> str:
     return "\n".join([head, *_frames(tree, lambda row: _share(tree, row), min_percent), *_cut(tree)])
 
 
+_SHARES = {
+    "request": "shares of the CPU of one request, of the side where it is larger",
+    "share": "shares of each side's own total",
+    "value": "shares of the larger total",
+}
+
+
 def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
     """A diff as indented text: a frame's share now and in the baseline, and the difference in percentage points."""
     unit = diff["unit"]
     total, before = diff["total"], diff["baseline_total"]
     head = (
         f"{_scope(diff)}: {amount(total, unit)}, baseline {diff['baseline_selector']}: {amount(before, unit)}"
-        + ("; shares of each side's own total" if diff["relative"] else "; shares of the larger total")
+        + f"; {_SHARES[diff['scaling']]}"
         + "\n   now    was   more"
         + ("   (~: the samples do not support a change)" if diff["nodes"]["changed"] else "")
     )

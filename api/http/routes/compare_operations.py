@@ -75,6 +75,11 @@ def compare(
     head = selection.as_json() | baseline_json(baseline) | {"skipped_labels": skipped}
     if skipped and selection == baseline:
         return json_response(head | _nothing(f"Requests have no label {skipped[0]}, by which the two sides differ."))
+    if selection.matchers == baseline.matchers and selection.time_range.overlaps(baseline.time_range):
+        raise bad_request(
+            "no_baseline", "both sides have the same requests, at least in a part of their times",
+            "give another selector, or times that do not overlap",
+        )  # fmt: skip
     now, before = read_two_sides(state.database, selection, baseline)
     changes, comparisons = compare_operations(_with_rates(now), _with_rates(before))
     sides = replace(selection, time_range=now.time_range), replace(baseline, time_range=before.time_range)

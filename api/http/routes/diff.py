@@ -1,6 +1,7 @@
 """A profile compared with a baseline."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import numpy as np
@@ -8,15 +9,26 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
 
 from api.array_types import Ids, Values
+from api.comparison.operations import cpu_of_one_request
 from api.errors import bad_request
 from api.http.answers import json_response, tree_answer
 from api.http.app_state import ApiState, app_state
 from api.http.formats import DiffFormat, DiffFormatParam
 from api.http.graph_model import Diff, graph_responses
-from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
+from api.http.parameters import (
+    EndParam,
+    NowParam,
+    SelectorParam,
+    StartParam,
+    parse_selector,
+    parse_time_range,
+    selection,
+)
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries.operations.confidence import is_cpu
+from api.queries.operations.operations import operation_labels, read_operations
+from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
 from api.queries.selection.selector import format_selector
 from api.queries.stacks.stack_values import StackValues, read_selected_stacks
@@ -31,6 +43,7 @@ router = APIRouter(tags=["profiles"])
 
 def baseline(
     selection: Annotated[Selection, Depends(selection)],
+    now: NowParam,
     baseline_selector: SelectorParam | None = None,
     baseline_start: StartParam = None,
     baseline_end: EndParam = None,
@@ -40,17 +53,25 @@ def baseline(
         hint = "give baseline_selector, baseline_start or baseline_end; those missing are as in the profile"
         raise bad_request("no_baseline", "no baseline to compare with", hint)
     matchers = parse_selector(baseline_selector, "baseline_selector") if baseline_selector else selection.matchers
-    time_range = parse_time_range(baseline_start, baseline_end, selection.time_range, "baseline_")
+    time_range = parse_time_range(baseline_start, baseline_end, selection.time_range, "baseline_", now)
     return Selection(selection.profile_type, matchers, time_range)
 
 
 AbsoluteParam = Annotated[
     bool,
     Query(
-        description="Compare values as they are, instead of scaling the smaller side up to the larger one. Those of"
-        " gauges always are."
+        description="Compare values as they are, instead of scaling both sides to one request, or the smaller side up"
+        " to the larger one. Those of gauges always are."
     ),
 ]
+
+
+class Scaling(StrEnum):
+    """How the sides of a diff are made comparable."""
+
+    REQUEST = "request"  # each is the CPU of one request: both selectors name an operation
+    SHARE = "share"  # the smaller one is scaled up to the larger one
+    VALUE = "value"  # not at all
 
 
 @router.get("/api/v1/diff", summary="Compare a profile with a baseline", responses=graph_responses(Diff, binary=False))
@@ -65,10 +86,14 @@ def diff(
 ) -> Response:
     """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
     limit = state.settings.api_max_stacks
-    profile, before = (read_selected_stacks(state.database, side, limit) for side in (selection, baseline))
+    sides = [read_selected_stacks(state.database, side, limit) for side in (selection, baseline)]
     head = selection.as_json() | baseline_json(baseline)
     # How much there is at a moment does not depend on how long one looks.
-    return diff_response(state, (profile, before), head, view, shape, absolute or selection.is_gauge, output_format)
+    if absolute or selection.is_gauge:
+        return diff_response(state, sides, head, view, shape, Scaling.VALUE, output_format)
+    of_request = _scales_of_request(state, (selection, baseline), sides)
+    scaling = Scaling.SHARE if of_request is None else Scaling.REQUEST
+    return diff_response(state, sides, head, view, shape, scaling, output_format, of_request)
 
 
 def baseline_json(baseline: Selection) -> dict[str, Any]:
@@ -82,10 +107,12 @@ def diff_response(
     head: dict[str, Any],
     view: View,
     shape: TreeShape,
-    absolute: bool,
+    scaling: Scaling,
     output_format: DiffFormat,
+    scales: tuple[float, float] | None = None,
 ) -> Response:
-    """The stacks of a profile and its baseline that `view` keeps. Raises ApiError."""
+    """The stacks of a profile and its baseline that `view` keeps; `scales` are those of Scaling.REQUEST. Raises
+    ApiError."""
     sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
     view = view.decided(state, stack_ids, values)
@@ -101,10 +128,10 @@ def diff_response(
             f"{prefix}stacks": len(side.stack_ids),
             f"{prefix}rollups": side.rollups,
         }
-    scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
-    head |= {"frames": view.frames.value, "relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
-    scales = (scale, baseline_scale)
-    evidence = evidence_of(head["profile_type"], sides, scales if absolute else None)
+    by_share = scaling is Scaling.SHARE
+    scales = _scales_of_share(sides[0].total, sides[1].total) if by_share else scales or (1.0, 1.0)
+    head |= {"frames": view.frames.value, "scaling": scaling.value, "scale": scales[0], "baseline_scale": scales[1]}
+    evidence = evidence_of(head["profile_type"], sides, None if by_share else scales)
     drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
     return json_response(head | tree_answer(drawn, shape, scales, evidence))
 
@@ -118,12 +145,32 @@ def evidence_of(profile_type: str, sides: Sequence[StackValues], scales: tuple[f
     return Evidence((now.total, before.total), (now.samples, before.samples), scales)
 
 
-def relative_scales(total: int, baseline_total: int) -> tuple[float, float]:
+def _scales_of_share(total: int, baseline_total: int) -> tuple[float, float]:
     """Factors that make both totals equal to the larger one; 1 if a side is empty."""
     if total <= 0 or baseline_total <= 0:
         return 1.0, 1.0
     larger = max(total, baseline_total)
     return larger / total, larger / baseline_total
+
+
+def _scales_of_request(
+    state: ApiState, selections: Sequence[Selection], sides: Sequence[StackValues]
+) -> tuple[float, float] | None:
+    """Factors that make each total the CPU of one request. None if a selector does not name an operation, or if a side
+    had no requests or no samples."""
+    if not all(_names_operation(state, each) for each in selections):
+        return None
+    cpus = cpu_of_one_request(*(read_operations(state.database, each).matching for each in selections))
+    if cpus is None or min(*cpus, *(side.total for side in sides)) <= 0:
+        return None
+    return cpus[0] / sides[0].total, cpus[1] / sides[1].total
+
+
+def _names_operation(state: ApiState, selection: Selection) -> bool:
+    """Whether the selection is the CPU of an operation, and requests are selected by all of its labels."""
+    labels = {matcher.label for matcher in selection.matchers}
+    named = any(matcher.label == OPERATION and matcher.operator == "=" for matcher in selection.matchers)
+    return named and is_cpu(selection.profile_type) and labels <= operation_labels(state.database)
 
 
 def side_by_side(profile: StackValues, baseline: StackValues) -> tuple[Ids, Values]:

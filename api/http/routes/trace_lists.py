@@ -18,7 +18,7 @@ from api.http.parameters import (
     parse_selector,
     parse_time_range,
 )
-from api.http.routes.diff import AbsoluteParam, baseline_json, diff_response
+from api.http.routes.diff import AbsoluteParam, Scaling, baseline_json, diff_response
 from api.http.trace_ids import OfTraces, OfTwoTraceLists, described_body, of_traces, of_two_trace_lists
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
@@ -88,4 +88,5 @@ def diff_traces(
         for trace_ids in (given.trace_ids, given.baseline_trace_ids)
     )
     head = selection.as_json() | baseline_json(selection)
-    return diff_response(state, (profile, baseline), head, view, shape, absolute, output_format)
+    scaling = Scaling.VALUE if absolute else Scaling.SHARE
+    return diff_response(state, (profile, baseline), head, view, shape, scaling, output_format)

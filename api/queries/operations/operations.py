@@ -21,6 +21,7 @@ from api.queries.selection.sample_operations import (
     select_span_operations,
     split_matchers,
 )
+from api.queries.selection.sample_spans import REQUEST_LABELS
 from api.queries.selection.selection import Selection
 from api.queries.selection.selector import Matcher
 from api.queries.selection.time_range import TimeRange
@@ -249,11 +250,24 @@ def _hint(database: Database) -> str:
     )
 
 
+def operation_labels(database: Database) -> set[str]:
+    """The labels that operations are selected by."""
+    return {OPERATION, "service", *database.request_labels}
+
+
 def without_other_labels(database: Database, matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], list[str]]:
-    """Returns the matchers that operations are selected by, and the labels of the others."""
-    known = {OPERATION, "service", *database.request_labels}
+    """Returns the matchers that operations are selected by, and the labels of the others, which samples have. Raises
+    ApiError."""
+    known = operation_labels(database)
     kept = tuple(matcher for matcher in matchers if matcher.label in known)
-    return kept, sorted({matcher.label for matcher in matchers} - known)
+    others = sorted({matcher.label for matcher in matchers} - known)
+    for label in set(others) - set(REQUEST_LABELS):
+        if not database.table(
+            "SELECT 1 FROM series WHERE mapContains(labels, {label:String}) LIMIT 1", {"label": label}
+        ):
+            hint = "completions of the selector, and /api/v1/labels, list the labels"
+            raise bad_request("bad_selector", f"no samples have a label {label!r}", hint)
+    return kept, others
 
 
 def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], ranges: Sequence[TimeRange]) -> Conditions:

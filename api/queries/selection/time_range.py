@@ -12,6 +12,9 @@ class TimeRange:
     start_unix_nano: int
     end_unix_nano: int
 
+    def overlaps(self, other: "TimeRange") -> bool:
+        return self.start_unix_nano < other.end_unix_nano and other.start_unix_nano < self.end_unix_nano
+
     def as_json(self, prefix: str = "") -> dict[str, str]:
         return {
             f"{prefix}start": format_unix_nano(self.start_unix_nano),

@@ -62,7 +62,7 @@ def test_rows_of_what_slow_requests_do_differ_as_well() -> None:
     group = {"requests": 1, "mean_duration_ns": 1, "mean_cpu_ns": 1}
     sums = [f"{side}{measure}_per_request" for side in ("", "baseline_") for measure in ("flat", "cumulative")]
     answer: dict[str, Any] = {
-        "slow": group, "fast": group, "unit": "nanoseconds", "thinned_until": None,
+        "slow": group, "fast": group, "unit": "nanoseconds", "thinned_until": None, "explained": None,
         "differences": [
             {"name": name, "module": module, "file": file, "changed": None} | dict.fromkeys(sums, 1.0)
             for name, module, file in MAINS

@@ -8,8 +8,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from tests.api.conftest import Api
-from tests.api.fill import START_S
+from tests.api.fill import SEEN, START_S
 from tests.api.queries.two_versions import CART, CHECKOUT, COSTS, SLOWER, Version, insert_versions
+from tests.data.tables import insert_series
 
 PATH = "/api/v1/operations/compare"
 BEFORE = {"baseline_start": str(START_S), "baseline_end": str(START_S + 180)}
@@ -152,7 +153,8 @@ def test_nothing_changed_in_twenty_services(api: Api, client: Client) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_labels_that_requests_do_not_have_are_left_out_unless_only_they_differ(api: Api) -> None:
+def test_labels_that_requests_do_not_have_are_left_out_unless_only_they_differ(api: Api, client: Client) -> None:
+    insert_series(client, [{"service": "shop", "color": "new"}], SEEN)
     both = {"selector": '{color="new"}', "baseline_selector": '{color="old"}', "skip_labels": True}
     answer = api.json(PATH, **NOW, **BEFORE, **both)
     assert (answer["skipped_labels"], answer["selector"], answer["count"]) == (["color"], "{}", 4)
@@ -174,3 +176,37 @@ def test_what_cannot_be_compared_is_said(api: Api) -> None:
     ):
         answer = api.get(PATH, **parameters)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
+@pytest.mark.usefixtures("two")
+def test_the_graph_of_an_operation_is_compared_by_what_a_request_costs(api: Api) -> None:
+    """By shares, what became slower makes everything else look faster."""
+    selector = f'{{operation="{CHECKOUT}"}}'
+    diff = api.json("/api/v1/diff", **NOW, **BEFORE, selector=selector, frames="own")
+    assert diff["scaling"] == "request"
+    now, before = diff["total"] * diff["scale"], diff["baseline_total"] * diff["baseline_scale"]
+    assert (now, before) == (pytest.approx(31.1e6, rel=0.02), pytest.approx(26.2e6, rel=0.02))
+    functions = {diff["strings"][name]: row for row, name in enumerate(diff["functions"]["name"])}
+    for function in SLOWER:
+        row = functions[function]
+        costs = [diff["functions"][f"{side}flat"][row] * diff[f"{side}scale"] for side in ("", "baseline_")]
+        assert costs == [pytest.approx(1e6 * of[function], rel=0.25) for of in (SLOWER, COSTS)]
+    assert diff["functions"]["changed"][functions["price_rules"]] == 1
+    assert diff["functions"]["changed"][functions["hash_cart"]] == 0
+    assert api.json("/api/v1/diff", **NOW, **BEFORE, selector=selector, absolute="true")["scaling"] == "value"
+
+
+@pytest.mark.usefixtures("two")
+def test_the_same_requests_are_not_compared_with_themselves(api: Api) -> None:
+    overlapping = {"baseline_start": str(START_S + 120), "baseline_end": str(START_S + 300)}
+    for times in ({"baseline_start": NOW["start"], "baseline_end": NOW["end"]}, overlapping):
+        assert "the same requests" in api.get(PATH, **NOW, **times).text
+    assert api.json(PATH, **NOW, **overlapping, selector='{service="new"}', baseline_selector='{service="old"}')
+    misspelt = api.get(PATH, **NOW, **BEFORE, selector='{servce="shop"}', skip_labels="true").text
+    assert "no samples have a label 'servce'" in misspelt
+
+
+def test_now_is_one_moment_in_both_times(api: Api) -> None:
+    last = {"start": "now-15m", "end": "now", "baseline_start": "now-15m", "baseline_end": "now"}
+    answer = api.json("/api/v1/diff", **last)
+    assert (answer["start"], answer["end"]) == (answer["baseline_start"], answer["baseline_end"])

@@ -20,7 +20,7 @@ def two_versions(client: Client) -> None:
 def test_both_sides_stand_on_one_tree_and_the_smaller_is_scaled_up(api: Api) -> None:
     answer = api.json("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}')
     assert (answer["total"], answer["baseline_total"]) == (10_000_000, 40_000_000)
-    assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (True, 4.0, 1.0)
+    assert (answer["scaling"], answer["scale"], answer["baseline_scale"]) == ("share", 4.0, 1.0)
     names = [answer["strings"][answer["functions"]["name"][f]] for f in answer["nodes"]["function"]]
     rows = dict(zip(names, zip(answer["nodes"]["total"], answer["nodes"]["baseline_total"], strict=True), strict=True))
     assert rows == {
@@ -33,7 +33,7 @@ def test_both_sides_stand_on_one_tree_and_the_smaller_is_scaled_up(api: Api) -> 
 @pytest.mark.usefixtures("two_versions")
 def test_an_absolute_diff_and_one_with_an_empty_side_scale_nothing(api: Api) -> None:
     answer = api.json("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}', absolute=True)
-    assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (False, 1.0, 1.0)
+    assert (answer["scaling"], answer["scale"], answer["baseline_scale"]) == ("value", 1.0, 1.0)
     before = {"baseline_start": str(START_S - 3600), "baseline_end": str(START_S)}
     answer = api.json("/api/v1/diff", **before)
     assert (answer["baseline_total"], answer["scale"], answer["baseline_scale"]) == (0, 1.0, 1.0)
@@ -65,7 +65,7 @@ def test_gauges_are_compared_by_value(api: Api, client: Client) -> None:
     for absolute in (True, False):
         answer = api.json("/api/v1/diff", absolute=absolute, **sides)
         assert (answer["total"], answer["baseline_total"]) == (200, 100)
-        assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (False, 1.0, 1.0)
+        assert (answer["scaling"], answer["scale"], answer["baseline_scale"]) == ("value", 1.0, 1.0)
         assert answer["nodes"]["changed"] is None
 
 

@@ -7,10 +7,10 @@ from clickhouse_connect.driver.client import Client
 from api.queries.operations.confidence import Sampled
 from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
-from tests.api.fill import START_S, Sample
+from tests.api.fill import SEEN, START_S, Sample
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
 from tests.api.queries.two_versions import COSTS, SLOWER, Version, insert_versions
-from tests.data.tables import NO_SPAN, insert_rows, to_datetime
+from tests.data.tables import NO_SPAN, insert_rows, insert_series, to_datetime
 
 A, B = "GET /a", "GET /b"
 MS = 10**6
@@ -99,7 +99,8 @@ def test_pages_and_orders_have_every_operation_once(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_operations_are_selected_by_service_and_operation(api: Api) -> None:
+def test_operations_are_selected_by_service_and_operation(api: Api, client: Client) -> None:
+    insert_series(client, [{"version": "1"}], SEEN)
     answer = api.json("/api/v1/operations", selector='{operation=~"GET.*"}')
     assert [row["operation"] for row in answer["operations"]] == [B, A]
     assert answer["unattributed"][0]["samples"] == 5
