@@ -44,6 +44,7 @@ from sinks.rollups.builder import build
 from sinks.rollups.builds import note_builds
 
 SERVICES, OPERATIONS = 20, 50
+_LABELS = '{"service_version":"1.1"}'
 _SAMPLE_NS = 10**9 // 19
 _VIEWS = {
     "activity": ("recent_intervals_view",),
@@ -55,10 +56,10 @@ _TABLES = ("activity", "spans", "entry_spans", "span_operations", "samples", "tr
 _TIMES = 9
 _HOURS, _SKETCHES, _VALUES = 50, 100, 20_000
 _ROLLUPS = f"""
-INSERT INTO operation_hours (service, profile_type, operation, start_time, count, value, squares, longest_period,
-    thread_cpu_ns, requests, measured, request_cpu_ns, request_duration_ns, cpu, duration, build)
+INSERT INTO operation_hours (service, profile_type, operation, request_labels, start_time, count, value, squares,
+    longest_period, thread_cpu_ns, requests, measured, request_cpu_ns, request_duration_ns, cpu, duration, build)
 SELECT concat('service-', toString(number % {SERVICES})), kind, concat('GET /', toString(intDiv(number, {SERVICES}))),
-    toDateTime({{hour:UInt32}}, 'UTC'), if(sampled, 50000, 0), if(sampled, 3e12, 0), if(sampled, 1e18, 0),
+    '{_LABELS}', toDateTime({{hour:UInt32}}, 'UTC'), if(sampled, 50000, 0), if(sampled, 3e12, 0), if(sampled, 1e18, 0),
     if(sampled, {_SAMPLE_NS}, 0), if(sampled, 0, 3e12), if(sampled, 0, 360000), if(sampled, 0, 360000),
     if(sampled, 0, 3e12), if(sampled, 0, 9e12), if(sampled, none, cpu), if(sampled, none, duration), {{build:UInt64}}
 FROM
@@ -80,15 +81,16 @@ SELECT number, toFixedString(MD5(toString(number)), 16) AS trace,
     toUInt64(cpu * (1 + 3 * exp(randNormal(0, 1, number + 1)))) AS lasted
 FROM numbers({{first:UInt64}}, {{count:UInt64}})"""
 _ROWS = {
-    "spans (trace_id, span_id, name, operation, service, host_id, start_time, end_time)":
-        "SELECT trace, entry, op, op, of, host, began, began + toIntervalNanosecond(lasted) FROM made",
+    "spans (trace_id, span_id, name, operation, service, host_id, start_time, end_time,"
+    " request_labels)":
+        f"SELECT trace, entry, op, op, of, host, began, began + toIntervalNanosecond(lasted), '{_LABELS}' FROM made",
     "activity (trace_id, span_id, host_id, service, pid, tid, start_time, duration_ns, thread_cpu_ns, operation,"
-    " entry_span_id)":
-        "SELECT trace, entry, host, of, number % 16, number % 64, began, cpu, cpu, op, entry FROM made",
+    " entry_span_id, request_labels)":
+        f"SELECT trace, entry, host, of, number % 16, number % 64, began, cpu, cpu, op, entry, '{_LABELS}' FROM made",
     "samples (time, profile_type, service, host_id, series_id, pid, tid, trace_id, span_id, stack_id, count, value,"
-    " known_operation)":
+    " known_operation, request_labels)":
         f"SELECT began, '{DEFAULT_PROFILE_TYPE}', of, host, cityHash64(of, host), number % 16, number % 64, trace,"
-        f" entry, number % 5000, 1, {_SAMPLE_NS}, op FROM made"
+        f" entry, number % 5000, 1, {_SAMPLE_NS}, op, '{_LABELS}' FROM made"
         f" WHERE cityHash64(number, 'sampled') % {_SAMPLE_NS} < cpu",
 }  # fmt: skip
 

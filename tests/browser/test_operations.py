@@ -105,6 +105,19 @@ def test_an_operation_leads_to_its_graph_and_to_slow_against_fast_by_keyboard(pa
     assert page.find("nav a[data-view=operations]").get_attribute("aria-current") == "page"
 
 
+def test_operations_are_split_by_a_label_of_requests_and_lead_to_their_own(page: Page) -> None:
+    page.open(view="operations", selector=CHECKOUT)
+    assert page.texts("#split option") == ["none", "service_version"]
+    page.find("#split").send_keys("service_version")
+    page.until(lambda: page.state().get("split") == "service_version")
+    page.settle()
+    operation = page.texts("#operation-rows th button")[0]
+    page.find("#operation-rows tr:first-child th button").send_keys(Keys.ENTER)
+    page.until(lambda: page.find("#graph").is_displayed())
+    selector = f'{{service="checkout", operation="{operation}", service_version=""}}'
+    assert page.state()["selector"] == selector  # no process says its version
+
+
 def test_a_service_without_requests_says_where_they_come_from(page: Page) -> None:
     page.open(view="operations", selector='{service="search"}')
     said = page.find("#operations-empty").text

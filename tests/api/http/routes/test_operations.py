@@ -5,6 +5,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from api.queries.operations.confidence import Sampled
+from api.terminal.draw_operations import draw_operations
 from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
 from tests.api.fill import SEEN, START_S, Sample
@@ -211,6 +212,9 @@ def test_operations_are_split_by_version(api: Api) -> None:
     assert found == [(A, OLD, 2, 3), (A, NEW, 1, 5), (B, {}, 1, 2), (B, NEW, 1, 1)]
     assert [(row["labels"], row["samples"]) for row in answer["unattributed"]] == [(NEW, 4)]
     assert answer["total"] == api.json("/api/v1/operations")["total"]
+    lines = draw_operations(answer).splitlines()
+    assert lines[0].split()[-3:] == ["service", "operation", "service_version"]
+    assert [line.split()[-1] for line in lines[1:]] == ["1.0", "1.1", "/b", "1.1", "1.1"]
     refused = api.get("/api/v1/operations", by="pod")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_parameter")
     assert "ICESTREAM_REQUEST_LABELS" in refused.json()["error"]["hint"]
