@@ -7,7 +7,7 @@ import { Costs } from "./costs.js";
 import { showFrames } from "./controls/view_bar.js";
 import { formatCpus, formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
-import { perRequest } from "./graph/per_request.js";
+import { perRequest, scaled } from "./graph/per_request.js";
 import { Sandwich } from "./graph/sandwich.js";
 import { showHoles } from "./holes.js";
 import { Operations } from "./operations.js";
@@ -131,7 +131,8 @@ async function showProfile(values, signal) {
 async function showComparison(values, signal) {
   const answer = await api.diff(values, baselineOf(values), shapeOf(values), signal);
   byId("absolute").hidden = answer.aggregation === "average"; // the API always compares gauges by value
-  showGraph(answer, values);
+  const isOfRequest = answer.scaling === "request";
+  showGraph(isOfRequest ? scaled(answer, answer.scale, answer.baseline_scale) : answer, values);
 }
 
 /** The part of the tree that the graph can draw. */
@@ -145,7 +146,10 @@ async function askMatched(focus, signal) {
   const shape = { focus, max_nodes: 1 };
   const answers = {
     profile: () => api.merge(values, shape, signal),
-    compare: () => api.diff(values, baselineOf(values), shape, signal),
+    compare: async () => {
+      const answer = await api.diff(values, baselineOf(values), shape, signal);
+      return { total: answer.total * (answer.scaling === "request" ? answer.scale : 1) };
+    },
     slow: async () => {
       const answer = await api.slow(values, shape, signal);
       return { total: answer.total / answer.slow.requests };

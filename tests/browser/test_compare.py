@@ -188,5 +188,8 @@ def test_above_the_graph_stands_what_a_request_costs_and_only_sure_changes_are_c
     page.settle()
     assert page.state()["selector"] == f'{{service="checkout", operation="{next(iter(rows))}"}}'
     assert page.texts("#cost-rows tr th button") == [next(iter(rows))]
+    diff = site.ask("diff", start=site.middle, selector=page.state()["selector"], **before)
+    assert diff["scaling"] == "request"
+    assert "compared by the CPU of one request" in page.find("#summary").text
     page.open(view="compare", start=site.middle, selector='{service="search"}')
     assert not page.find("#costs").is_displayed()
