@@ -312,8 +312,9 @@ def _rows(answer: pa.Table, profile_type: str, by: Sequence[str]) -> list[dict[s
     rows = []
     for row, service, operation, values_of, each in zip(columns, services, operations, labels, sampled, strict=True):
         row |= each.as_json(periods[service], profile_type)
-        if not row["requests"]:  # those that still run are only in `recent_operations`
-            row |= dict.fromkeys(_OF_MEASURED, 0)
+        for prefix in ("", "previous_"):
+            if not row[f"{prefix}requests"]:  # those that still run are only in `recent_operations`
+                row |= {f"{prefix}{name}": 0 for name in _OF_MEASURED}
         for what in ("cpu", "duration"):
             quantiles = row.pop(f"{what}_quantiles")
             values = (row[f"mean_{what}_ns"], *quantiles)

@@ -19,7 +19,14 @@ from tests.api.queries.request_store import in_order
 from tests.api.queries.rollup_store import HOUR
 from tests.data.tables import NO_SPAN, NO_TRACE
 
-SAMPLED = ("sampled_cpu_ns", "sampled_cpu_low_ns", "sampled_cpu_high_ns", "previous_sampled_cpu_ns", "samples")
+SAMPLED = (
+    "sampled_cpu_ns",
+    "sampled_cpu_low_ns",
+    "sampled_cpu_high_ns",
+    "previous_sampled_cpu_ns",
+    "samples",
+    "previous_samples",
+)
 
 
 @pytest.fixture
