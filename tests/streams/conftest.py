@@ -34,7 +34,7 @@ def symbols(tmp_path_factory: pytest.TempPathFactory) -> tuple[SymbolFile, int]:
 @pytest.fixture
 def store(symbols: tuple[SymbolFile, int]) -> Iterator[SlowStore]:
     """A symbol store that has them."""
-    with SlowStore(zstandard.ZstdDecompressor().decompress(symbols[0].data)) as slow:
+    with SlowStore(symbols[0].data) as slow:
         yield slow
         slow.answers.set()
         slow.shutdown()
