@@ -19,7 +19,7 @@ from jobs.staging.staging import Staging
 from sinks.clickhouse.cluster import delete_from
 from sinks.settings import StorageSettings
 from streams.partition.process import Operators
-from tests.jobs.stored import END, T0, Stored, make_stored, tables
+from tests.jobs.stored import END, REQUEST_LABELS, T0, Stored, make_stored, tables
 from tests.jobs.test_backfill import doubled
 from tests.sinks.clusters import OnCluster, OneShard, Shards
 from tests.sinks.engine import definitions, remove_rows
@@ -175,7 +175,10 @@ def test_a_job_runs_on_a_cluster_from_the_command_to_its_report(
 ) -> None:
     before = tables(stored.client)
     delete_all(on_cluster, "samples", "trace_samples")
-    settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka="127.0.0.1:1", kafka_timeout_s=0.2)
+    settings = StorageSettings(
+        clickhouse=engine, archive=str(stored.archive), kafka="127.0.0.1:1", kafka_timeout_s=0.2,
+        request_labels=",".join(REQUEST_LABELS),
+    )  # fmt: skip
     job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, source="archive")
     report = run_job(job, settings, on_cluster, lambda part, text: None)
     assert "recomputed, and replaced" in report.lines[0]

@@ -18,7 +18,7 @@ from jobs.job import Job, JobError
 from jobs.server import JobServer, socket_path
 from jobs.submit import submit
 from sinks.settings import StorageSettings
-from tests.jobs.stored import T0, WINDOWS, make_stored, tables
+from tests.jobs.stored import END, REQUEST_LABELS, T0, WINDOWS, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
@@ -35,7 +35,10 @@ def test_the_store_runs_jobs_for_the_command_with_its_own_settings(
     stored = make_stored(clients.get(), tmp_path)
     before = tables(clients.get())
     clients.get().command("TRUNCATE TABLE samples")
-    settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka=NOWHERE, kafka_timeout_s=0.1)
+    settings = StorageSettings(
+        clickhouse=engine, archive=str(stored.archive), kafka=NOWHERE, kafka_timeout_s=0.1,
+        request_labels=",".join(REQUEST_LABELS),
+    )  # fmt: skip
     server = JobServer(settings, clients)
     steps: list[float] = []
     try:
