@@ -25,7 +25,6 @@ __all__ = ["client", "clients", "empty"]
 
 pytestmark = pytest.mark.pipeline
 
-END = T0 + WINDOWS * 5 * 10**9
 NOWHERE = "127.0.0.1:1"
 
 
