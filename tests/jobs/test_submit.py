@@ -18,7 +18,7 @@ from jobs.job import Job, JobError
 from jobs.server import JobServer, socket_path
 from jobs.submit import submit
 from sinks.settings import StorageSettings
-from tests.jobs.stored import END, REQUEST_LABELS, T0, WINDOWS, make_stored, tables
+from tests.jobs.stored import END, REQUEST_LABELS, T0, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
