@@ -76,7 +76,7 @@ def test_what_samples_do_not_support_is_folded_into_a_row_with_its_sum_and_not_c
     assert 0 < changed < count
     assert len(page.all("#table tbody tr:not(.folded)")) == changed
     (folded,) = page.texts("#table tr.folded th button")
-    assert folded == f"{count - changed} functions whose change the samples do not support"
+    assert folded == f"▸ {count - changed} others, not certain"
     page.click("#table tr.folded th button")
     assert len(page.all("#table tbody tr")) == count
     assert len(page.all("#table tbody :is(.worse, .better)")) == changed

@@ -160,8 +160,8 @@ export class FunctionTable {
       this.#unfolded = true;
       this.show(this.#content);
     };
-    const text = `${rows.length} functions whose change the samples do not support`;
-    const properties = { type: "button", "data-key": "folded", title: "Show them", onclick: show };
+    const text = `▸ ${rows.length} others, not certain`;
+    const properties = { type: "button", "data-key": "folded", title: "Show the functions whose change the samples do not support", onclick: show };
     const flat = rows.reduce((sum, row) => sum + sums.flat[row], 0);
     const change = rows.reduce((sum, row) => sum + difference(tree, sums, row), 0);
     const cells = { flat: formatValue(flat, tree.unit), change: signedValue(change, tree.unit) };
