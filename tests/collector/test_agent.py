@@ -248,7 +248,7 @@ def test_a_process_whose_memory_does_not_answer_takes_nothing_from_others_and_no
             }  # hangs take a second each
             with hanging_memory("lock", USER + 2) as later:
                 wait_until(lambda: hanging_processes(port) == 3)
-                assert services_of(reader, work(busy, 2000, OTEL_SERVICE_NAME="second")) == {"second"}
+                assert services_of(reader, work(busy, 6000, OTEL_SERVICE_NAME="second")) == {"second"}
                 assert services_of(reader, later.pid) == {"hanging_memory"}
                 assert b'"ready"' in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").read()
         assert collector.returncode == 0

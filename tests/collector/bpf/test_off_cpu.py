@@ -78,9 +78,10 @@ class Seen:
         return self.stacks[function, "measure", "main", "_start"]
 
     def assert_agrees(self, function: str) -> None:
-        """The waits in that function are as long as its calls, or shorter where the thread lost its CPU in a call."""
+        """The waits in that function are as long as its calls, or shorter where the thread lost its CPU in a call. Short
+        times on the run queue are sent by chance, and then count as the threshold."""
         least = (1 - NO_WAIT) * self.undisturbed[function] - AWAY_NS
-        assert least <= self.of(function) <= (1 + MORE) * self.measured[function], function
+        assert least <= self.of(function) <= (1 + MORE) * self.measured[function] + AWAY_NS, function
 
 
 class Watch:
