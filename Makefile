@@ -57,7 +57,7 @@ test-together:
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than three at once.
 test-ebpf:
-	TEST_PASS=ebpf $(BIN)/pytest -n 3 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
+	TEST_PASS=ebpf $(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
 	TEST_PASS=alone $(BIN)/pytest $(TELLING) -m "alone and not soak" --durations 5 $(call files-with,alone)
