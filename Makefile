@@ -55,7 +55,7 @@ in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && a
 test-together:
 	TEST_PASS=together $(in-memory) $(BIN)/pytest $(TOGETHER) $(TELLING) -m "not ebpf and not alone and not soak" --durations 15
 
-# Each collector profiles the whole machine and reads the symbols of what runs there: no more than three at once.
+# Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
 	TEST_PASS=ebpf $(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
