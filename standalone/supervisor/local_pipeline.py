@@ -37,8 +37,8 @@ from standalone.supervisor.topic_watch import TopicWatch
 _READY_TIMEOUT_S = 90.0
 _KAFKA_PORT = 9092
 _MEMORY = "memory only: stored data stays, messages on their way are lost when this ends"
-_GROWTH = "0.1 to 0.6 GB a day, tables are kept for 14 days and raw messages for 30"
-"""As measured (docs/sizing.md), with the defaults of retention."""
+_GROWTH = "0.1 to 0.6 GB a day"
+"""As measured (docs/sizing.md). How long it is kept, settings say."""
 _METRICS = {"streams": 4061, "collector": 4062}
 
 _STOP_S = 2.5

@@ -89,7 +89,7 @@ def diff(
     sides = [read_selected_stacks(state.database, side, limit) for side in (selection, baseline)]
     head = selection.as_json() | baseline_json(baseline)
     # How much there is at a moment does not depend on how long one looks.
-    if absolute or selection.is_gauge:
+    if absolute or selection.is_gauge or output_format is DiffFormat.COLLAPSED:  # which has values as they are
         return diff_response(state, sides, head, view, shape, Scaling.VALUE, output_format)
     of_request = _scales_of_request(state, (selection, baseline), sides)
     scaling = Scaling.SHARE if of_request is None else Scaling.REQUEST
