@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from api.comparison.operations import CONFIDENCE, OperationChange
+from api.comparison.operations import OperationChange
 from api.statistics.counts import share
-from api.statistics.estimates import Estimate, deviations, difference, product
+from api.statistics.estimates import CONFIDENCE, Estimate, deviations, difference, product
 from api.tree.functions import NOT_CODE, Function, FunctionRows
 from api.tree.top_table import TopTable
 

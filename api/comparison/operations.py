@@ -6,10 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from api.statistics.counts import share
-from api.statistics.estimates import Estimate, deviations, difference
+from api.statistics.estimates import CONFIDENCE, Estimate, deviations, difference
 from api.statistics.means import MIN_COUNT, Mean, growth, mean
 
-CONFIDENCE = 0.95
 ALIKE = 0.05
 """A change by less than this share is none, if the interval says so."""
 MOST_UNSURE = 4

@@ -15,10 +15,10 @@ from api.queries.traces.request_time import (
     read_waits,
 )
 from api.queries.traces.trace_cpu import TraceCpu
-from api.statistics.estimates import deviations
+from api.statistics.estimates import CONFIDENCE, deviations
 from api.views.wait_reasons import reasons
 
-_Z = deviations(0.95, 1)
+_Z = deviations(CONFIDENCE, 1)
 
 
 def request_time(state: ApiState, cpu: TraceCpu) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
+CONFIDENCE = 0.95
+"""With which the intervals that are shown together hold."""
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from api.statistics.estimates import deviations
+from api.statistics.estimates import CONFIDENCE, deviations
 
-CONFIDENCE = 0.95
 FEWEST = 10
 """What has fewer samples on both sides together is never said to have changed."""
 _Numbers = npt.NDArray[np.float64]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from api.statistics.estimates import Estimate
+from api.statistics.estimates import CONFIDENCE, Estimate
 from api.terminal.draw import functions_in, table
-from api.terminal.gate import CONFIDENCE, Change, Gate
+from api.terminal.gate import Change, Gate
 from api.terminal.places import Function, places
 from icestream.process.printable import printable
 

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from api.statistics.counts import mean_count, ratio, share
-from api.statistics.estimates import Estimate, deviations, difference
+from api.statistics.estimates import CONFIDENCE, Estimate, deviations, difference
 from icestream.cli import CommandError
 from icestream.times import parse_unix_nano
 
-CONFIDENCE = 0.95
 EXIT_CODE = 3
 """The exit code of a comparison that fails; 1 means that nothing could be compared."""
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from api.comparison.functions import Spread, spread_change
-from api.comparison.operations import CONFIDENCE, ChangeStatus, OperationChange, Row, compare_operations
+from api.comparison.operations import ChangeStatus, OperationChange, Row, compare_operations
 from api.comparison.sentence import summarise
 from api.errors import bad_request
 from api.http.answer_model import described
@@ -25,6 +25,7 @@ from api.queries.selection.sample_operations import OPERATION
 from api.queries.selection.selection import Selection
 from api.queries.selection.selector import Matcher
 from api.queries.stacks.stack_values import read_selected_stacks
+from api.statistics.estimates import CONFIDENCE
 from api.tree.granularity import Granularity
 from api.views.drawn import Arrangement, draw
 from api.views.join import join_moved
