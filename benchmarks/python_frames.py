@@ -83,7 +83,7 @@ def per_sample(pid: int, folder: Path, seconds: float, python: bool) -> tuple[fl
     sampler.pause()  # no other process
     host = Host(sampler.program, FileCache(), TableCache(folder))
     if not python:
-        host.python.changed = lambda pid, ranges: None  # type: ignore[method-assign]
+        host.runtimes.changed = lambda pid, ranges: None  # type: ignore[method-assign]
     host.start()
     event = open_clock(sampler.program.program_fd("profile"), PERIOD_NS, -1, pid)
     try:
@@ -97,7 +97,7 @@ def per_sample(pid: int, folder: Path, seconds: float, python: bool) -> tuple[fl
         sampler.close()
     runs = after["run_count"] - before["run_count"]
     us = (after["run_time_ns"] - before["run_time_ns"]) / runs / 1000
-    return us, float(samples.stack_depth.mean()), float(samples.stack_python.mean())
+    return us, float(samples.stack_depth.mean()), float(samples.stack_managed.mean())
 
 
 def wait_until_walked(sampler: Sampler, host: Host, pid: int) -> None:

@@ -61,15 +61,15 @@ struct context_slot {
 #define DTV_ENTRY_OF_GLIBC 16
 
 /* What user space is to provide. The same request is sent at most every REQUEST_AGAIN_NS. */
-enum request_kind { REQUEST_PROCESS = 1, REQUEST_MAPPING, REQUEST_CHUNK, REQUEST_CODE, REQUEST_THREAD, REQUEST_TABLE };
+enum request_kind { REQUEST_PROCESS = 1, REQUEST_MAPPING, REQUEST_CHUNK, REQUEST_OBJECT, REQUEST_THREAD, REQUEST_TABLE };
 
 #define REQUEST_AGAIN_NS 100000000ULL
 
 struct request {
 	u32 kind;
 	u32 pid;
-	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread that is new, or the
-			   * start of the mapping without a table */
+	u64 value; /* the address without a mapping, the chunk without rows, the object of a managed frame and its kind
+			   * (managed.h), the thread that is new, or the start of the mapping without a table */
 	u64 time_monotonic_ns;
 };
 
@@ -91,6 +91,7 @@ enum unknown_code {
 	FRAME_POINTERS, /* generated code: its compilers use frame pointers */
 	UNREQUESTED_CODE,	/* there may be a table: user space loads it on request */
 	RETURN_PROBES, /* the kernel's page in place of return addresses (unwind.h) */
+	UNWALKABLE_CODE, /* + number of a runtime: generated code of one that keeps no frame pointers */
 };
 
 #define CHUNK_BITS 16 /* a chunk is 64 KiB of a file's code */

@@ -74,13 +74,13 @@ static __always_inline void go_on(void *ctx, enum way way, enum program program)
 
 static __always_inline void take_kernel_stack(void *ctx, struct walk *w)
 {
-	long bytes = bpf_get_stack(ctx, w->d.words, MAX_FRAMES * sizeof(u64), 0);
+	long bytes = bpf_get_stack(ctx, w->d.words, MAX_KERNEL_FRAMES * sizeof(u64), 0);
 	u32 depth = bytes > 0 ? bytes / sizeof(u64) : 0, i;
 
 	depth &= 127;
 	w->d.kernel_depth = depth;
 #pragma clang loop unroll(disable)
-	for (i = 0; i < MAX_FRAMES; i++) {
+	for (i = 0; i < MAX_KERNEL_FRAMES; i++) {
 		if (i >= depth)
 			break;
 		w->hash = mix(w->hash, w->d.words[i]);
@@ -91,12 +91,12 @@ static __always_inline void take_kernel_stack(void *ctx, struct walk *w)
 static __always_inline void take_user_stack(void *ctx, struct walk *w)
 {
 	u32 kernel_depth = w->d.kernel_depth & 127, depth, i;
-	long bytes = bpf_get_stack(ctx, &w->d.words[kernel_depth], MAX_FRAMES * sizeof(u64), BPF_F_USER_STACK);
+	long bytes = bpf_get_stack(ctx, &w->d.words[kernel_depth], MAX_KERNEL_FRAMES * sizeof(u64), BPF_F_USER_STACK);
 
 	depth = bytes > 0 ? bytes / sizeof(u64) : 0;
-	w->d.end = depth == MAX_FRAMES ? TOO_DEEP : COMPLETE;
+	w->d.end = depth == MAX_KERNEL_FRAMES ? TOO_DEEP : COMPLETE;
 #pragma clang loop unroll(disable)
-	for (i = 0; i < MAX_FRAMES; i++) {
+	for (i = 0; i < MAX_KERNEL_FRAMES; i++) {
 		u32 word = kernel_depth + i;
 
 		if (i >= depth)
@@ -141,7 +141,7 @@ static __always_inline bool ship_once(struct walk *w)
 static __always_inline void describe_name(struct description *d, enum kind kind, u64 key, u16 words)
 {
 	d->key = key;
-	d->pid = d->end = d->kernel_depth = d->user_depth = d->python_depth = 0;
+	d->pid = d->end = d->kernel_depth = d->user_depth = d->managed_depth = 0;
 	d->kind = kind;
 	d->length = words;
 }
@@ -182,10 +182,11 @@ static __always_inline bool ship_observed(struct walk *w)
 	struct description *d = &w->d;
 	u64 hash;
 
+	join_managed(w);
 	d->kind = STACK;
 	d->pid = d->user_depth ? w->pid : 0;
-	d->length = d->kernel_depth + d->user_depth + 2 * d->python_depth;
-	hash = mix(w->hash, (u64)d->pid << 32 | d->end << 24 | d->kernel_depth << 16 | d->user_depth << 8 | d->python_depth);
+	d->length = d->kernel_depth + d->user_depth + 2 * d->managed_depth;
+	hash = mix(mix(w->hash, (u64)d->pid << 32 | d->end), (u64)d->kernel_depth << 32 | (u64)d->user_depth << 16 | d->managed_depth);
 	w->stack = d->key = hash ^ hash >> 47;
 	if (!ship_once(w))
 		return false;
@@ -245,7 +246,7 @@ static __always_inline int do_unwind(void *ctx, enum way way)
 		return 0;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < FRAMES_PER_RUN; i++) {
-		stop = step(w);
+		stop = step();
 		if (stop)
 			break;
 	}
@@ -255,7 +256,7 @@ static __always_inline int do_unwind(void *ctx, enum way way)
 	if (!tables_stayed(w))
 		cut(w, REPLACED);
 	w->python.runs = 0;
-	if (w->process.python_runtime)
+	if (w->process.runtimes & 1 << PYTHON_CODE)
 		go_on(ctx, way, PYTHON);
 	go_on(ctx, way, SHIP);
 	return 0;
@@ -266,12 +267,10 @@ static __always_inline int do_python(void *ctx, enum way way)
 {
 	struct walk *w = this_walk();
 	struct python_layout *layout;
-	u32 number;
 
 	if (!w)
 		return 0;
-	number = w->process.python_layout;
-	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
+	layout = find_python(w);
 	if (layout && w->python.runs) {
 		if (continue_python(&w->python, layout))
 			go_on(ctx, way, PYTHON_FRAMES);
@@ -290,17 +289,16 @@ static __always_inline int do_python_frames(void *ctx, enum way way)
 	struct walk *w = this_walk();
 	struct python_layout *layout;
 	bool more = false;
-	u32 number, i;
+	u32 i;
 
 	if (!w)
 		return 0;
-	number = w->process.python_layout;
-	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
+	layout = layout_of(w);
 	if (!layout)
 		return 0;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < PYTHON_FRAMES_PER_RUN; i++) {
-		more = step_python(w, layout);
+		more = step_python();
 		if (!more)
 			break;
 	}
@@ -311,7 +309,7 @@ static __always_inline int do_python_frames(void *ctx, enum way way)
 	if (w->python.frame)
 		count(PYTHON_CUT);
 	w->python.runs = 0;
-	if (w->d.python_depth >= MAX_FRAMES && !layout->cframes)
+	if (w->d.managed_depth >= MAX_FRAMES && !layout->cframes)
 		go_on(ctx, way, PYTHON_SKIP);
 	end_run(w, w->python.cframe);
 	go_on(ctx, way, SHIP);
@@ -324,12 +322,11 @@ static __always_inline int do_python_skip(void *ctx, enum way way)
 	struct walk *w = this_walk();
 	struct python_layout *layout;
 	bool more = false;
-	u32 number, i;
+	u32 i;
 
 	if (!w)
 		return 0;
-	number = w->process.python_layout;
-	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
+	layout = layout_of(w);
 	if (!layout)
 		return 0;
 #pragma clang loop unroll(disable)
@@ -359,7 +356,7 @@ static __always_inline void observe(void *ctx, struct walk *w, struct control *s
 	w->epoch = *(volatile u32 *)&settings->epoch;
 	w->runs = 0;
 	w->hash = w->d.marker = settings->marker;
-	w->d.user_depth = w->d.python_depth = 0;
+	w->d.user_depth = w->d.managed_depth = 0;
 	w->d.end = COMPLETE;
 	w->image.start_code = w->image.start_stack = 0;
 	has_memory = find_image(task, &w->image);

@@ -8,7 +8,7 @@
 #define PYTHON_LAYOUTS 64
 #define PYTHON_FRAME_BYTES 80 /* of struct _PyInterpreterFrame, without its locals: since 3.11 */
 
-/* Offsets in bytes of the fields that are read of one build of CPython. collector/python/layout.py makes them, and checks
+/* Offsets in bytes of the fields that are read of one build of CPython. collector/runtimes/python/layout.py makes them, and checks
  * that every field of a frame lies in its first PYTHON_FRAME_BYTES, that every field of a code object lies before the
  * bytecode, and that the bytecode begins after at most 255 bytes. */
 struct python_layout {
@@ -49,6 +49,7 @@ struct python_thread {
 
 struct python_walk {
 	u64 runtime;
+	u32 layout;	   /* row of python_layouts */
 	u64 frame;	   /* the next frame, or 0 */
 	u64 cframe;	   /* of the next run */
 	u32 runs;	   /* how often the walking program ran */

@@ -10,20 +10,21 @@
  * None of this is certain: the thread may be anywhere in the interpreter, which may be starting or ending. So every
  * address is read with a helper that can fail, code objects are recognised by their type, and every loop has an end.
  *
- * A Python frame is two words: the address of its code object, and
- *   bits 0..31   where it executes, in bytes from the start of the bytecode
- *   bits 32..55  a check of the code object (its memory may be used for another one later): (first line ^ address of the
- *                qualified name / 16 ^ version * CODE_VERSION_FACTOR)
- *   bits 56..63  which user frame it belongs to, in the outermost frame of a run; WITH_NEXT in the others; UNPLACED
- *                where that user frame was not reached
+ * A Python frame is a managed frame (managed.h) of a code object. It executes so many bytes from the start of the
+ * bytecode. Its check is first line ^ address of the qualified name / 16 ^ version * CODE_VERSION_FACTOR. The outermost
+ * frame of a run has the place of the run, the others have WITH_NEXT.
  */
 #ifndef ICESTREAM_PYTHON_FRAMES_H
 #define ICESTREAM_PYTHON_FRAMES_H
 
 #include "unwind.h"
 
+#ifdef COMPILED_BY_BCC
 #define PYTHON_FRAMES_PER_RUN 12
-#define PYTHON_RUNS 16 /* enough for MAX_FRAMES and the interpreter's own frames; at most 33 tail calls are allowed in all */
+#else
+#define PYTHON_FRAMES_PER_RUN 64
+#endif
+#define PYTHON_RUNS 12 /* enough for MAX_FRAMES and the interpreter's own frames; at most 33 tail calls are allowed in all */
 #define PYTHON_SKIPPED_PER_RUN 200
 #define PYTHON_SKIP_RUNS 6
 #define PYTHON_SEARCHED 128 /* thread states to look at in one observation */
@@ -31,9 +32,6 @@
 #define PYTHON_WAIT_LAST_MS 640
 
 #define CODE_VERSION_FACTOR 0x9e3779 /* odd: versions that differ in their lowest 24 bits differ in the check */
-
-#define WITH_NEXT 254ULL
-#define UNPLACED 255ULL
 
 enum { OWNED_BY_GENERATOR = 1, OWNED_BY_INTERPRETER = 3 }; /* and above */
 
@@ -51,20 +49,30 @@ struct {
 	__type(value, struct python_thread);
 } python_threads SEC(".maps");
 
-/* Code objects that were requested, each at its hash. One that another displaces is requested again. */
-#define SEEN_BITS 14
+struct python_process {
+	u64 runtime; /* address of _PyRuntime */
+	u32 layout;	 /* row of python_layouts */
+	u32 unused;
+};
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 << SEEN_BITS);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 13);
 	__type(key, u32);
-	__type(value, u64);
-} python_seen SEC(".maps");
+	__type(value, struct python_process);
+} python_processes SEC(".maps");
 
 static __always_inline u64 word_at(u64 *bytes, u32 offset, u32 mask)
 {
 	asm volatile("" : "+r"(offset));
 	return *(u64 *)((u8 *)bytes + (offset & mask));
+}
+
+static __always_inline struct python_layout *layout_of(struct walk *w)
+{
+	u32 row = w->python.layout;
+
+	return bpf_map_lookup_elem(MAP(python_layouts), &row);
 }
 
 #define FRAME_WORD(p, offset) word_at((p)->frame_bytes, (offset), 127)
@@ -171,13 +179,13 @@ static __always_inline u64 user_frame_of(struct walk *w, u64 place)
 
 	at = frames - 1;
 	asm volatile("" : "+r"(at));
-	if (!w->cfa[at & 127])
+	if (!w->cfa[at & (MAX_FRAMES - 1)])
 		frames--;
 #pragma clang loop unroll(disable)
-	for (step = 64; step; step >>= 1) { /* without branches: else the verifier follows every path */
+	for (step = MAX_FRAMES / 2; step; step >>= 1) { /* without branches: else the verifier follows every path */
 		at = low + step - 1;
 		asm volatile("" : "+r"(at));
-		above = (w->cfa[at & 127] - place - 1) & (at - frames);
+		above = (w->cfa[at & (MAX_FRAMES - 1)] - place - 1) & (at - frames);
 		low += step & -(above >> 63);
 		asm volatile("" : "+r"(low));
 	}
@@ -187,27 +195,15 @@ static __always_inline u64 user_frame_of(struct walk *w, u64 place)
 /* Ends a run of frames: the C function in whose native frame `place` lies executed it. */
 static __always_inline void end_run(struct walk *w, u64 place)
 {
-	u32 word = w->d.kernel_depth + w->d.user_depth + 2 * w->d.python_depth - 1;
+	u32 word = 2 * w->d.managed_depth - 2;
 	u64 frame;
 
-	if (w->d.python_depth > w->python.run_start) {
+	if (w->d.managed_depth > w->python.run_start) {
 		frame = user_frame_of(w, place);
 		asm volatile("" : "+r"(word));
-		w->d.words[word & (WORDS - 1)] ^= (frame ^ WITH_NEXT) << 56;
+		w->managed[word & (2 * MAX_FRAMES - 1)] ^= (frame ^ WITH_NEXT) << PLACE_SHIFT;
 		w->hash = mix(w->hash, frame);
-		w->python.run_start = w->d.python_depth;
-	}
-}
-
-static __always_inline void request_code(struct walk *w, u64 code, u64 check)
-{
-	u64 key = mix(mix(code, w->pid), check), *seen;
-	u32 slot = key >> (64 - SEEN_BITS);
-
-	seen = bpf_map_lookup_elem(MAP(python_seen), &slot);
-	if (seen && *seen != key) {
-		*seen = key;
-		request(w, REQUEST_CODE, code);
+		w->python.run_start = w->d.managed_depth;
 	}
 }
 
@@ -215,9 +211,9 @@ static __always_inline void request_code(struct walk *w, u64 code, u64 check)
 static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u8 owner)
 {
 	struct python_walk *p = &w->python;
-	u64 code = FRAME_WORD(p, l->frame_code) & ~7ULL, check, info; /* the lowest bits say how references are counted */
-	u32 word = w->d.kernel_depth + w->d.user_depth + 2 * w->d.python_depth, second = word + 1;
+	u64 code = FRAME_WORD(p, l->frame_code) & ~7ULL; /* the lowest bits say how references are counted */
 	s64 offset;
+	u32 check;
 
 	if (!code || bpf_probe_read_user(p->code_bytes, l->code_bytecode & 255, (void *)code))
 		return false;
@@ -229,16 +225,7 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 	check = CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4;
 	if (l->code_version)
 		check ^= CODE_WORD(p, l->code_version) * CODE_VERSION_FACTOR;
-	check &= 0xffffff;
-	info = WITH_NEXT << 56 | check << 32 | (u32)(offset > 0 ? offset : 0);
-	asm volatile("" : "+r"(word));
-	asm volatile("" : "+r"(second));
-	w->d.words[word & (WORDS - 1)] = code;
-	w->d.words[second & (WORDS - 1)] = info;
-	w->d.python_depth++;
-	w->hash = mix(mix(w->hash, code), info);
-	request_code(w, code, check);
-	return true;
+	return add_managed(w, PYTHON_CODE, code, WITH_NEXT, check, offset > 0 ? offset : 0);
 }
 
 static __always_inline bool read_frame(struct python_walk *p)
@@ -246,14 +233,20 @@ static __always_inline bool read_frame(struct python_walk *p)
 	return p->frame && !bpf_probe_read_user(p->frame_bytes, PYTHON_FRAME_BYTES, (void *)p->frame);
 }
 
-/* Takes the next frame. False: there is none, or there were too many. */
-static __always_inline bool step_python(struct walk *w, struct python_layout *l)
+/* Takes the next frame of this CPU's walk. False: there is none, or there were too many. */
+VERIFIED_ONCE bool step_python(void)
 {
-	struct python_walk *p = &w->python;
+	struct walk *w = this_walk();
+	struct python_layout *l;
+	struct python_walk *p;
 	bool ends = true;
 	u8 owner;
 
-	if (w->d.python_depth >= MAX_FRAMES || !read_frame(p))
+	if (!w)
+		return false;
+	p = &w->python;
+	l = layout_of(w);
+	if (!l || w->d.managed_depth >= MAX_FRAMES || !read_frame(p))
 		return false;
 	owner = FRAME_WORD(p, l->frame_owner);
 	if (owner < OWNED_BY_INTERPRETER) {
@@ -298,11 +291,23 @@ static __always_inline bool start_frames(struct python_walk *p, struct python_la
 	return true;
 }
 
+/* Finds the CPython that the process runs. 0: it is not known. */
+static __always_inline struct python_layout *find_python(struct walk *w)
+{
+	u32 pid = w->known_as;
+	struct python_process *known = bpf_map_lookup_elem(MAP(python_processes), &pid);
+
+	if (!known)
+		return 0;
+	w->python.runtime = known->runtime;
+	w->python.layout = known->layout;
+	return layout_of(w);
+}
+
 /* Finds the innermost frame of the current thread. False: it executes no Python. */
 static __always_inline bool start_python(struct walk *w, struct python_layout *l)
 {
-	w->python.runtime = w->process.python_runtime;
-	w->python.run_start = 0;
+	w->python.run_start = w->d.managed_depth;
 	return start_frames(&w->python, l, find_thread(w, l));
 }
 

@@ -10,10 +10,17 @@
 
 #include "calls.h"
 #include "go_stacks.h"
+#include "managed.h"
 #include "return_probes.h"
 
+#ifdef COMPILED_BY_BCC /* which inlines every function */
+#define VERIFIED_ONCE static __always_inline
 #define FRAMES_PER_RUN 16
-#define RUNS 8 /* enough for MAX_FRAMES and the outermost frame */
+#else
+#define VERIFIED_ONCE __attribute__((noinline)) /* and global: the verifier does not follow it from where it is called */
+#define FRAMES_PER_RUN 64
+#endif
+#define RUNS 8
 #define USER_CS 0x33
 #define MOST_FRAME_BYTES (1 << 20)
 #define NULL_PAGE_BYTES 4096
@@ -122,6 +129,8 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	if (w->mapping_chunks == 0) {
 		if (w->mapping_first_chunk == UNREQUESTED_CODE)
 			request(w, REQUEST_TABLE, w->mapping_start);
+		if (w->mapping_first_chunk >= UNWALKABLE_CODE)
+			return STOP(UNWALKABLE + w->mapping_first_chunk - UNWALKABLE_CODE);
 		rule->cfa_kind = w->mapping_first_chunk == RETURN_PROBES ? CFA_RETURN_PROBE : CFA_FRAME_POINTER;
 		return w->mapping_first_chunk == RETURN_PROBES || w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
 	}
@@ -176,7 +185,7 @@ static __always_inline int step_over_signal(struct walk *w, u32 frame, u32 word)
 		return STOP(READ_FAULT);
 	/* Nothing called from here: the handler returns to the first instruction, and the byte before is of another function. */
 	w->d.words[word & (WORDS - 1)] = w->pc;
-	w->cfa[frame & 127] = w->sp + 120;
+	w->cfa[frame & (MAX_FRAMES - 1)] = w->sp + 120;
 	r[5] = saved[0], r[4] = saved[1], r[3] = saved[3], r[1] = saved[4], r[0] = saved[5], r[2] = saved[6];
 	w->bp = saved[2];
 	w->sp = saved[7];
@@ -191,7 +200,7 @@ static __always_inline bool in_python_trampoline(struct walk *w)
 {
 	u64 code;
 
-	return w->process.python_runtime && !w->interrupted && read_word(w->pc, &code) && code << 24 >> 24 == 0xc308c48348;
+	return w->process.runtimes & 1 << PYTHON_CODE && !w->interrupted && read_word(w->pc, &code) && code << 24 >> 24 == 0xc308c48348;
 }
 
 /* Finds what the frame has in a register. */
@@ -298,8 +307,8 @@ static __always_inline int read_caller(struct walk *w, struct rule *rule, u64 cf
 	return GO_ON;
 }
 
-/* Follows the frame pointer, which an interrupted function may not have set yet. Where there is no rule, the caller must
- * be code that has just called. */
+/* Follows the frame pointer, which an interrupted function may not have set yet, and which a compiler may use for
+ * something else: the caller must be known code that has just called. */
 static __always_inline int follow_frame_pointer(struct walk *w, u64 *cfa)
 {
 	u64 saved[2] = {};
@@ -312,10 +321,8 @@ static __always_inline int follow_frame_pointer(struct walk *w, u64 *cfa)
 	has_frame = w->bp >= w->sp && !(w->bp & 7) && !bpf_probe_read_user(saved, sizeof(saved), (void *)w->bp);
 	if (w->all_registers && !(has_frame && called_this(w, saved[1], MOST_CODE_BYTES)) && find_caller_without_frame(w, cfa))
 		return GO_ON;
-	if (w->without_rule && has_frame)
-		has_frame = w->bp - w->sp <= MOST_FRAME_BYTES && follows_call(saved[1]) && find_mapping(w, saved[1] - 1);
-	if (!has_frame)
-		return w->without_rule && find_start(w, cfa) ? GO_ON : STOP(NO_RULE);
+	if (!has_frame || w->bp - w->sp > MOST_FRAME_BYTES || !follows_call(saved[1]) || !find_mapping(w, saved[1] - 1))
+		return find_start(w, cfa) ? GO_ON : STOP(NO_RULE);
 	*cfa = w->bp + 16;
 	w->bp = saved[0];
 	w->pc = saved[1];
@@ -323,7 +330,7 @@ static __always_inline int follow_frame_pointer(struct walk *w, u64 *cfa)
 }
 
 /* Says in the stack that the frames from here on were found without a rule, once. */
-static __always_inline void mark(struct walk *w)
+static __always_inline void mark(struct walk *w, u64 cfa)
 {
 	u32 frame = w->d.user_depth, word = w->d.kernel_depth + frame;
 
@@ -334,7 +341,7 @@ static __always_inline void mark(struct walk *w)
 	w->marked = true;
 	w->d.words[word & (WORDS - 1)] = FOUND_WITHOUT_RULE;
 	w->hash = mix(w->hash, FOUND_WITHOUT_RULE);
-	w->cfa[frame & 127] = 0;
+	w->cfa[frame & (MAX_FRAMES - 1)] = cfa; /* as that of the frame before: they stay in order */
 	w->d.user_depth = frame + 1;
 }
 
@@ -351,14 +358,20 @@ static __always_inline bool called_null(struct walk *w)
 	return true;
 }
 
-/* Stores the next frame and finds its caller. */
-static __always_inline int step(struct walk *w)
+/* Stores the next frame of this CPU's walk and finds its caller. */
+VERIFIED_ONCE int step(void)
 {
-	u32 frame = w->d.user_depth, word = w->d.kernel_depth + frame;
-	u64 at = w->pc - !w->interrupted, cfa;
+	struct walk *w = this_walk();
 	struct rule rule = {};
+	u32 frame, word;
+	u64 at, cfa;
 	int stop;
 
+	if (!w)
+		return STOP(NO_PROCESS);
+	frame = w->d.user_depth;
+	word = w->d.kernel_depth + frame;
+	at = w->pc - !w->interrupted;
 	if (frame >= MAX_FRAMES)
 		return STOP(TOO_DEEP);
 	asm volatile("" : "+r"(word)); /* else clang removes the masks, which the verifier needs */
@@ -366,7 +379,7 @@ static __always_inline int step(struct walk *w)
 	w->d.words[word & (WORDS - 1)] = at;
 	w->hash = mix(w->hash, at);
 	w->d.user_depth = frame + 1;
-	w->cfa[frame & 127] = 0;
+	w->cfa[frame & (MAX_FRAMES - 1)] = 0;
 	if (!find_mapping(w, at)) {
 		if (called_null(w))
 			return GO_ON;
@@ -396,9 +409,9 @@ static __always_inline int step(struct walk *w)
 		lose_registers(w);
 	else if ((stop = read_caller(w, &rule, cfa)))
 		return stop;
-	w->cfa[frame & 127] = cfa;
+	w->cfa[frame & (MAX_FRAMES - 1)] = cfa;
 	if (w->without_rule)
-		mark(w);
+		mark(w, cfa);
 	w->sp = cfa;
 	w->interrupted = w->all_registers = false;
 	return w->pc ? GO_ON : STOP(COMPLETE);
@@ -416,10 +429,11 @@ static __always_inline bool tables_stayed(struct walk *w)
 		   *(volatile u32 *)&now->generation == w->process.generation;
 }
 
-/* Cuts the stack of a walk at its first frame, which comes from the registers. */
+/* Cuts the stack of a walk at its first frame, which comes from the registers. Managed frames may be of others. */
 static __always_inline void cut(struct walk *w, enum end end)
 {
 	w->d.user_depth = 1;
+	w->d.managed_depth = 0;
 	w->d.end = end;
 	w->cfa[0] = 0;
 }

@@ -12,8 +12,13 @@
 #define PROGRAM_SEC(type, name) SEC(type)
 #endif
 
-#define MAX_FRAMES 127 /* in each of kernel, user and Python part; the default of kernel.perf_event_max_stack */
-#define WORDS 512	   /* room for MAX_FRAMES kernel frames, user frames, and Python frames of two words */
+#define MAX_KERNEL_FRAMES 127 /* the default of kernel.perf_event_max_stack */
+#ifdef COMPILED_BY_BCC
+#define MAX_FRAMES 128 /* user frames, and managed frames: each */
+#else
+#define MAX_FRAMES 512
+#endif
+#define WORDS 2048			  /* room for all of these; managed frames have two words */
 
 /* A word in place of a frame, which is no address: from here on, callers were found without an unwinding rule (calls.h). */
 #define FOUND_WITHOUT_RULE (1ULL << 63)
@@ -28,7 +33,8 @@ enum end {
 	READ_FAULT, /* the stack could not be read */
 	REPLACED,	/* user space replaced what the walk used (tables_stayed in unwind.h) */
 	TOO_DEEP,	/* more than MAX_FRAMES */
-	ENDS,
+	UNWALKABLE, /* + number of a runtime: its compiler keeps no frame pointers, and nothing else is known about its code */
+	ENDS = UNWALKABLE + 6,
 };
 
 /* What a step returns: GO_ON, or STOP(enum end), which ends the walk. */
@@ -50,10 +56,10 @@ struct description {
 	u16 length; /* number of words */
 	u16 kernel_depth;
 	u16 user_depth;
-	u16 python_depth;
+	u16 managed_depth;
 	u16 unused;
 	/* Kernel frames, then user frames, leaf first. Kernel frames are as the CPU had them. User frames that are return
-	 * addresses are moved back by one. Then two words for each Python frame, leaf first (python_frames.h). */
+	 * addresses are moved back by one. Then two words for each managed frame (managed.h). */
 	u64 words[WORDS];
 };
 
@@ -68,9 +74,8 @@ struct image {
 /* What user space knows of a process. Valid while the process executes `image`, also for children that it forked. */
 struct process {
 	struct image image;
-	u64 python_runtime; /* address of _PyRuntime, or 0 */
-	u32 python_layout;	/* row of python_layouts */
-	u32 first;			/* its first mapping; there are `count`, sorted by address */
+	u32 runtimes;	/* bits: 1 << enum managed_kind of those whose frames can be walked */
+	u32 first;		/* its first mapping; there are `count`, sorted by address */
 	u32 count;
 	u32 generation; /* of this entry: each has another one */
 };
@@ -130,7 +135,8 @@ struct walk {
 	u32 mapping_first_chunk;
 	u32 mapping_chunks;
 
-	u64 cfa[128]; /* of each user frame: its caller's stack pointer; 0 where that was not found */
+	u64 cfa[MAX_FRAMES]; /* of each user frame: its caller's stack pointer; 0 where that was not found */
+	u64 managed[2 * MAX_FRAMES]; /* the managed frames, until they are shipped behind the user frames */
 	struct python_walk python;
 	struct context context;
 	struct labels labels; /* of the thread */

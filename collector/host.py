@@ -1,4 +1,4 @@
-"""Follows the processes of this host: what they map, how to walk their stacks, and their Python interpreters."""
+"""Follows the processes of this host: what they map, how to walk their stacks, and their managed runtimes."""
 
 import logging
 import threading
@@ -15,8 +15,8 @@ from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, ProcessMappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
-from collector.python.code_queue import CodeQueue
-from collector.python.processes import PythonProcesses
+from collector.runtimes.code_queue import CodeQueue
+from collector.runtimes.processes import Runtimes
 from collector.unwind.tables.cache import TableCache
 from collector.unwind.unwinding import Unwinding
 
@@ -38,9 +38,9 @@ class Host:
         """`generated`: made while the privileges for it are there."""
         self._program, self._files, self._listeners = program, files, listeners
         self._code = CodeQueue()
-        self.python = PythonProcesses(files.open, program.set_python_layout, files.patiently)
+        self.runtimes = Runtimes(files.open, program, files.patiently)
         self._unwinding = Unwinding(program, tables, files.open, files.patiently) if program.unwinds else None
-        walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
+        walking = [StackWalking(self._unwinding, self.runtimes)] if self._unwinding else []
         self.mappings = ProcessMappings(files, [*walking, *listeners])
         self.generated = generated or GeneratedCode()
         self._watcher = Watcher(self.mappings, generated=self.generated)
@@ -77,10 +77,10 @@ class Host:
         self._files.close()
 
     def _answer(self) -> None:
-        """Answers all requests. Those for code objects are left to another thread, which waits for the memory of
+        """Answers all requests. Those for objects of code are left to another thread, which waits for the memory of
         processes."""
         for request in read_requests(self._program.requests):
-            if request.kind == RequestKind.CODE:
+            if request.kind == RequestKind.OBJECT:
                 self._code.put(request.pid, request.value)
             else:
                 self._answer_one(request)
@@ -90,9 +90,9 @@ class Host:
         while (wanted := self._code.pop()) is not None:
             try:
                 with Working("read-code"):
-                    self.python.read(*wanted)
+                    self.runtimes.read(*wanted)
             except Exception:
-                log.exception("code objects of process %d could not be read", wanted[0])
+                log.exception("the code of process %d could not be read", wanted[0])
 
     def _answer_one(self, request: KernelRequest) -> None:
         match request.kind:
@@ -113,11 +113,11 @@ class Host:
 class StackWalking(ProcessListener):
     """Gives the eBPF program what it needs to walk the stacks of each process."""
 
-    def __init__(self, unwinding: Unwinding, python: PythonProcesses) -> None:
-        self._unwinding, self._python = unwinding, python
+    def __init__(self, unwinding: Unwinding, runtimes: Runtimes) -> None:
+        self._unwinding, self._runtimes = unwinding, runtimes
 
     def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
-        self._unwinding.changed(process, ranges, self._python.changed(process.pid, ranges))
+        self._unwinding.changed(process, ranges, self._runtimes.changed(process.pid, ranges))
 
     def ended(self, pid: int) -> None:
         self._unwinding.ended(pid)

@@ -11,8 +11,8 @@ from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.processes.mapped_history import Located
 from collector.processes.mappings import ProcessMappings
 from collector.processes.perfmap import JitName
-from collector.python.merge import add_cuts, merge, python_frames
-from collector.python.processes import PYTHON, PythonProcesses
+from collector.runtimes.merge import managed_frames, merge
+from collector.runtimes.processes import Runtimes
 from icestream import ids
 from icestream.columns import index_ranges
 from icestream.messages.raw_encoder import Stacks
@@ -32,7 +32,7 @@ class LocatedStacks(Stacks):
 
 
 def locate(
-    samples: DrainedSamples, mappings: ProcessMappings, kernel: Kernel, python: PythonProcesses | None = None
+    samples: DrainedSamples, mappings: ProcessMappings, kernel: Kernel, runtimes: Runtimes | None = None
 ) -> LocatedStacks:
     """Locates every frame by what its process had mapped when the sample was taken. Return addresses are moved back
     by one, into the call.
@@ -40,7 +40,7 @@ def locate(
     A stack ends with the first user frame that no mapping covers: the walk went wrong there, and what follows is no
     caller, but for what called a null pointer. A stack whose outermost frame was not reached gets one more frame, whose
     name says why.
-    collector/python/merge.py says where Python frames stand.
+    collector/runtimes/merge.py says where managed frames stand.
     """
     samples, times = split(samples, mappings, kernel)
     depth = samples.stack_depth.astype(np.int64)
@@ -62,8 +62,8 @@ def locate(
     keep = position <= end[stack]
     rows.keep(keep)
     stack = stack[keep]
-    if python is not None and len(samples.python_code):
-        stack = _add_python(samples, python, rows, stack, position[keep])
+    if runtimes is not None and len(samples.managed_words):
+        stack = _add_managed(samples, runtimes, rows, stack, position[keep])
     depth = np.bincount(stack, minlength=len(depth))
     stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
     if samples.stack_queued is not None:
@@ -87,17 +87,16 @@ def locate(
     )
 
 
-def _add_python(
-    samples: DrainedSamples, python: PythonProcesses, rows: "_Rows", stack: np.ndarray, position: np.ndarray
+def _add_managed(
+    samples: DrainedSamples, runtimes: Runtimes, rows: "_Rows", stack: np.ndarray, position: np.ndarray
 ) -> np.ndarray:
-    """Puts Python frames between the native frames, whose `stack` and `position` are given. Returns the stack of each
+    """Puts managed frames between the native frames, whose `stack` and `position` are given. Returns the stack of each
     frame."""
-    python_depth = samples.stack_python.astype(np.int64)
-    frames = python_frames(samples.stack_kernel_depth.astype(np.int64), python_depth, samples.python_info)
-    names, name = python.names(samples.stack_pid[frames.stack], samples.python_code, samples.python_info)
-    rows.append(PYTHON, names, name)
-    frames, cuts = add_cuts(frames, python_depth)
-    rows.append(TRUNCATED, [_reason(ENDS[-1])], np.zeros(cuts, np.int64))
+    depth = samples.stack_managed.astype(np.int64)
+    frames = managed_frames(samples.stack_kernel_depth.astype(np.int64), depth, samples.managed_words)
+    functions = runtimes.functions(samples.stack_pid[frames.stack], samples.managed_words, samples.managed_info)
+    rows.append(functions.files, functions.file, functions.names, functions.name)
+    frames = frames.repeated(functions.counts)
     generated = rows.mapping[: len(stack)] == rows.mappings.get(JIT, -1)
     order, stack = merge(stack, position, generated, frames)
     rows.keep(order)
@@ -174,9 +173,12 @@ class _Rows:
         self.address = np.insert(self.address, at, 0)
         self.name = np.insert(self.name, at, self._name_rows(names, name.astype(np.int64)))
 
-    def append(self, mapping: MappedFile, names: list[JitName], name: np.ndarray) -> None:
+    def append(self, files: list[MappedFile], file: np.ndarray, names: list[JitName], name: np.ndarray) -> None:
+        """Appends frames with names."""
         if len(name):
-            self.insert(np.full(len(name), len(self.mapping)), mapping, names, name)
+            self.mapping = np.concatenate([self.mapping, self._mapping_rows(files, file)])
+            self.address = np.concatenate([self.address, np.zeros(len(name), np.uint64)])
+            self.name = np.concatenate([self.name, self._name_rows(names, name)])
 
     def keep(self, frames: np.ndarray) -> None:
         """Keeps only these frames, in this order."""

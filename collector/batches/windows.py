@@ -64,7 +64,7 @@ class Windows:
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel(generated=host.generated)
-        self._mappings, self._python = host.mappings, host.python
+        self._mappings, self._runtimes = host.mappings, host.runtimes
         self._labels = labels
         self._operations, self._sets = operations, sets
         self._sequences = {RAW: 0, ACTIVITY: 0}
@@ -117,7 +117,7 @@ class Windows:
             messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
         ended = self._mappings.expire()
         self._labels.forget(ended)
-        self._python.forget(ended)
+        self._runtimes.forget(ended)
         metrics.PROCESSES.set(len(self._mappings))
         metrics.BUILD_SECONDS.observe(time.perf_counter() - started)
         return messages
@@ -179,7 +179,7 @@ class Windows:
     def _window(
         self, drained: DrainedWindow, samples: DrainedSamples, series: np.ndarray, labels: list[Labels], offset_ns: int
     ) -> raw_encoder.Window:
-        stacks = locate(samples, self._mappings, self._kernel, self._python)
+        stacks = locate(samples, self._mappings, self._kernel, self._runtimes)
         return raw_encoder.Window(
             time_unix_nano=samples.time_monotonic_ns.astype(np.int64) + offset_ns,
             series=series,

@@ -45,7 +45,7 @@ def join(
         samples, stack = samples[keep], (np.cumsum(has_stack) - 1)[stack[keep]]
     contexts, context = records.distinct_contexts(samples[:, 3:6])
     span_name, span_names = _span_names(samples[:, 6], descriptions, before)
-    python = records.python_frames(stacks)
+    managed = records.managed_frames(stacks)
     depth, kernel_depth, frames = _frames(stacks, leave_out)
     return Joined(
         DrainedSamples(
@@ -61,9 +61,9 @@ def join(
             trace_ids=contexts[:, :2].tobytes(),
             span_ids=contexts[:, 2].tobytes(),
             stack_end=stacks.end,
-            stack_python=stacks.python_depth.astype(np.uint32),
-            python_code=python[:, 0].copy(),
-            python_info=python[:, 1].copy(),
+            stack_managed=stacks.managed_depth.astype(np.uint32),
+            managed_words=managed[:, 0].copy(),
+            managed_info=managed[:, 1].copy(),
             comms=records.thread_names(descriptions),
             span_name=span_name,
             span_names=span_names,

@@ -16,6 +16,7 @@ from collector.bpf.loaders.libbpf import Map, possible_cpus, run_stats
 from collector.bpf.perf_event import PerfEvents, online_cpus
 from collector.bpf.records import SAMPLE_WORDS
 from collector.bpf.ringbuf import RingBuffer
+from collector.bpf.samples import COMPILERS
 from collector.processes.process import read_process
 
 SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "profile.bpf.c"
@@ -26,7 +27,7 @@ COUNTERS = (
     "python_no_thread", "python_cut",
     "off_cpu_followed", "off_cpu_short", "lost_off_cpu_buffer_full", "lost_off_cpu_table_full",
     "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
-    "stack_replaced", "stack_too_deep",
+    "stack_replaced", "stack_too_deep", *(f"stack_code_of_{name.lower()}" for name in COMPILERS),
 )  # fmt: skip
 
 PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`: what `profile` continues with
@@ -115,7 +116,7 @@ class ProfileProgram:
         self.program_fd = self._program.program_fd
         self.waits_bytes = sizes["waits"]
         self.row_pages = sizes["rows"]
-        self._python_layouts = Map(fd("python_layouts"))
+        self._entries: dict[str, Map] = {}
         self.go_on_to(PROGRAMS, "programs")
         self.requests = RingBuffer(fd("requests"), _REQUEST_BYTES)
         self.requests_fd = fd("requests")
@@ -134,9 +135,13 @@ class ProfileProgram:
             if name in known:
                 entries.update(struct.pack("=I", index), struct.pack("=I", self.program_fd(name)))
 
-    def set_python_layout(self, row: int, layout: bytes) -> None:
-        """struct python_layout of bpf/python.h. Raises OSError."""
-        self._python_layouts.update(struct.pack("=I", row), layout)
+    def set_entry(self, table: str, key: int, value: bytes) -> None:
+        """See RuntimeMaps."""
+        self._entry_map(table).update(struct.pack("=I", key), value)
+
+    def delete_entry(self, table: str, key: int) -> None:
+        """See RuntimeMaps."""
+        self._entry_map(table).delete(struct.pack("=I", key))
 
     def set_off_cpu(self, distance: int, least_ns: int) -> None:
         """Follows one of distance / 2 switches on average, or none if it is 0. Shorter waits are not sent."""
@@ -174,6 +179,11 @@ class ProfileProgram:
 
     def forget(self, pid: int) -> None:
         self._contexts.delete(struct.pack("=I", pid))
+
+    def _entry_map(self, table: str) -> Map:
+        if table not in self._entries:
+            self._entries[table] = Map(self.map_fd(table))
+        return self._entries[table]
 
     def counters(self) -> dict[str, int]:
         """COUNTERS, each summed over the CPUs, since the start."""

@@ -14,9 +14,9 @@ STACK, THREAD, SPAN = 1, 2, 3
 SPAN_NAME_BYTES = 128
 """Longer names of spans are cut."""
 REQUEST_WORDS = 4  # header; kind and pid; value; time
-_HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
+_HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, managed
 
-_COLUMNS = ("key", "pid", "kind", "end", "length", "kernel_depth", "user_depth", "python_depth")
+_COLUMNS = ("key", "pid", "kind", "end", "length", "kernel_depth", "user_depth", "managed_depth")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Descriptions:
     length: np.ndarray  # uint16 (d,), words
     kernel_depth: np.ndarray  # uint16 (d,), frames, and words
     user_depth: np.ndarray  # uint16 (d,), frames, and words
-    python_depth: np.ndarray  # uint16 (d,), frames, two words each
+    managed_depth: np.ndarray  # uint16 (d,), frames, two words each
     start: np.ndarray  # int64 (d,), first word in `words`
     words: np.ndarray  # uint64
 
@@ -80,7 +80,7 @@ def parse_descriptions(words: np.ndarray, marker: int) -> Descriptions:
         length=(what >> np.uint64(48)).astype(np.uint16),
         kernel_depth=depths.astype(np.uint16),
         user_depth=(depths >> np.uint64(16)).astype(np.uint16),
-        python_depth=(depths >> np.uint64(32)).astype(np.uint16),
+        managed_depth=(depths >> np.uint64(32)).astype(np.uint16),
         start=starts + _HEAD_WORDS,
         words=words,
     )
@@ -114,10 +114,10 @@ def frames(descriptions: Descriptions) -> np.ndarray:
     return words
 
 
-def python_frames(descriptions: Descriptions) -> np.ndarray:
-    """The two words of each Python frame of all rows, one row after the other (uint64, (p, 2))."""
+def managed_frames(descriptions: Descriptions) -> np.ndarray:
+    """The two words of each managed frame of all rows, one row after the other (uint64, (p, 2))."""
     start = descriptions.start + descriptions.kernel_depth + descriptions.user_depth
-    words: np.ndarray = descriptions.words[index_ranges.expand(start, 2 * descriptions.python_depth.astype(np.int64))]
+    words: np.ndarray = descriptions.words[index_ranges.expand(start, 2 * descriptions.managed_depth.astype(np.int64))]
     return words.reshape(-1, 2)
 
 

@@ -13,7 +13,7 @@ class RequestKind(enum.IntEnum):
     PROCESS = 1  # the mappings of the process
     MAPPING = 2  # the mapping at an address
     CHUNK = 3  # the rows of a chunk, by its number
-    CODE = 4  # the Python code object at an address
+    OBJECT = 4  # the object of a managed frame, see bpf/managed.h
     THREAD = 5  # a look at a process while it lives: its thread was sampled for the first time
     TABLE = 6  # the unwinding table of the mapping that starts at an address
 

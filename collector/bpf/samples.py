@@ -6,6 +6,10 @@ import numpy as np
 
 from icestream.columns import index_ranges
 
+COMPILERS = ("HotSpot", "OpenJ9", "Ruby", "PHP", "LuaJIT", "BEAM")
+"""Those whose code keeps no frame pointers, by their number."""
+
+TOO_DEEP = 7
 ENDS = (
     "",
     "process not known yet",
@@ -15,6 +19,7 @@ ENDS = (
     "stack not readable",
     "unwinding tables replaced",
     "too deep",
+    *(f"code of {name}" for name in COMPILERS),
 )
 """`enum end` of bpf/walk.h in words; "" means complete."""
 
@@ -40,9 +45,9 @@ class DrainedSamples:
     stack_depth: np.ndarray  # uint32 (s,), kernel and user frames
     frames: np.ndarray  # uint64 (sum of stack_depth,), leaf first, stack after stack
     stack_end: np.ndarray  # uint8 (s,), why the user part ends: row of ENDS
-    stack_python: np.ndarray  # uint32 (s,), Python frames of each
-    python_code: np.ndarray  # uint64 (sum of stack_python,), address of the code object, leaf first
-    python_info: np.ndarray  # uint64, see bpf/python_frames.h
+    stack_managed: np.ndarray  # uint32 (s,), managed frames of each
+    managed_words: np.ndarray  # uint64 (sum of stack_managed,), first words of these: see bpf/managed.h
+    managed_info: np.ndarray  # uint64, their second words
     trace_ids: bytes = b""  # 16 * c
     span_ids: bytes = b""  # 8 * c
     lost: int = 0  # observations the kernel could not keep since the last drain
@@ -62,7 +67,7 @@ class DrainedSamples:
 
     def with_stacks(self, rows: np.ndarray, stack: np.ndarray) -> "DrainedSamples":
         """The samples with these rows (int64) of the stacks; `stack` is the one of each sample, among them."""
-        python = index_ranges.rows_of(rows, self.stack_python)
+        managed = index_ranges.rows_of(rows, self.stack_managed)
         return replace(
             self,
             stack=stack.astype(np.uint32),
@@ -71,8 +76,8 @@ class DrainedSamples:
             stack_depth=self.stack_depth[rows],
             frames=self.frames[index_ranges.rows_of(rows, self.stack_depth)],
             stack_end=self.stack_end[rows],
-            stack_python=self.stack_python[rows],
-            python_code=self.python_code[python],
-            python_info=self.python_info[python],
+            stack_managed=self.stack_managed[rows],
+            managed_words=self.managed_words[managed],
+            managed_info=self.managed_info[managed],
             stack_queued=None if self.stack_queued is None else self.stack_queued[rows],
         )

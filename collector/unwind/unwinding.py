@@ -21,13 +21,13 @@ from collector.elf.error import ElfTooLarge
 from collector.processes.mappings import MappedRange
 from collector.processes.patience import Patiently, at_once
 from collector.processes.process import Process, user_of
-from collector.python.runtime import Runtime
+from collector.runtimes.processes import NONE_FOUND, Found
 from collector.unwind.kernel.chunk_loader import ChunkLoader
 from collector.unwind.kernel.extents import Extents
 from collector.unwind.kernel.fair_share import file_to_evict, users_of_files
 from collector.unwind.kernel.files import UnwindFiles
 from collector.unwind.kernel.installed import Installed
-from collector.unwind.kernel.mapping_row import Place, mapping_row
+from collector.unwind.kernel.mapping_row import Place, generated_code, mapping_row
 from collector.unwind.kernel.maps import (
     MAPPING,
     MAX_MAPPINGS,
@@ -82,10 +82,10 @@ class Unwinding:
         for thread in self._threads:
             thread.start()
 
-    def changed(self, process: Process, ranges: list[MappedRange], python: Runtime | None = None) -> None:
-        """Sets the executable mappings of a process, sorted, and its Python runtime."""
+    def changed(self, process: Process, ranges: list[MappedRange], runtimes: Found = NONE_FOUND) -> None:
+        """Sets the executable mappings of a process, sorted, and its runtimes."""
         with self._lock:
-            self._install(process, ranges, python)
+            self._install(process, ranges, runtimes)
 
     def lacks(self, pid: int, monotonic_ns: int) -> bool:
         """Whether a process that a walk did not find at that time should be set: not if that was done since, nor if
@@ -130,7 +130,7 @@ class Unwinding:
         with self._lock:
             self._maps.close()
 
-    def _install(self, process: Process, ranges: list[MappedRange], python: Runtime | None) -> None:
+    def _install(self, process: Process, ranges: list[MappedRange], runtimes: Found) -> None:
         before, since_monotonic_ns = self._installed.get(process.pid), time.monotonic_ns()
         known = before if before is not None and before.process == process and before.is_complete else None
         try:
@@ -146,7 +146,8 @@ class Unwinding:
         self._refused.pop(process.pid, None)
         file_keys = {mapped_range.file_key for mapped_range in ranges if mapped_range.file_key}
         places = {file_key: self._place(file_key) for file_key in (*file_keys, "")}  # of each file once: it is faster
-        rows = [mapping_row(mapped_range, places[mapped_range.file_key]) for mapped_range in ranges]
+        generated = generated_code(runtimes.unwalkable)
+        rows = [mapping_row(each, places[each.file_key], generated) for each in ranges]
         self._maps.mappings[first : first + len(ranges)] = np.array(rows, MAPPING)
         self._forget(process.pid)
         self._installed[process.pid] = Installed(process, ranges, first, file_keys, image, since_monotonic_ns)
@@ -155,7 +156,7 @@ class Unwinding:
             if file is not None:
                 file.users += 1
         try:
-            self._maps.set_process(process.pid, image, first, len(ranges), python)
+            self._maps.set_process(process.pid, image, first, len(ranges), runtimes.kinds)
         except OSError as error:
             self._maps.forget_process(process.pid)  # what it had before belongs to nobody now
             metrics.UNWIND_REFUSED.labels("process").inc()

@@ -8,13 +8,12 @@ import numpy as np
 
 from collector.bpf.loaders.libbpf import Map
 from collector.bpf.program import Image
-from collector.python.runtime import Runtime
 from collector.unwind.tables.table import RULE
 
 MAPPING = np.dtype([("start", "<u8"), ("end", "<u8"), ("bias", "<u8"), ("table", "<u8")])
 """`table`: number of chunks << 32 | the first one. A walk may read it at any moment: write the bias first."""
 CHUNK = np.dtype([("first", "<u4"), ("count", "<u4")])
-UNKNOWN_CODE, FRAME_POINTERS, UNREQUESTED_CODE, RETURN_PROBES = range(4)
+UNKNOWN_CODE, FRAME_POINTERS, UNREQUESTED_CODE, RETURN_PROBES, UNWALKABLE_CODE = range(5)
 """`table` of a mapping without chunks."""
 NOT_LOADED = 0xFFFFFFFF
 """`first` of a chunk whose rows user space is asked for."""
@@ -54,12 +53,11 @@ class UnwindMaps:
             at = 4 * start - begin
             pages[at : at + 4 * len(rows)] = rows.astype("<u4").tobytes()
 
-    def set_process(self, pid: int, image: Image, first: int, count: int, python: Runtime | None) -> None:
+    def set_process(self, pid: int, image: Image, first: int, count: int, runtimes: int) -> None:
         """Sets the mappings of a process: `count` rows from `first` on. From then on those before can be used for
         others: the program cuts the stacks of walks that used them. Raises OSError; E2BIG if the map is full."""
-        runtime, layout = python or (0, 0)
         self._generation = (self._generation + 1) % (1 << 32)
-        value = struct.pack("=QQQIIII", *image, runtime, layout, first, count, self._generation)
+        value = struct.pack("=QQIIII", *image, runtimes, first, count, self._generation)
         self._processes.update(struct.pack("=I", pid), value)
 
     def forget_process(self, pid: int) -> None:

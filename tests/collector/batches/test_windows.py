@@ -18,7 +18,7 @@ from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import ProcessMappings
-from collector.python.processes import PythonProcesses
+from collector.runtimes.processes import Runtimes
 from icestream.labels.operations import MANY_OPERATIONS, OperationNames
 from icestream.labels.relabel_config import parse_rules
 from icestream.labels.request_labels import NO_LABELS, RequestLabels
@@ -37,8 +37,9 @@ PID = os.getpid()
 def make_windows(*rules: dict[str, Any], most_operations: int = 1000, sets: RequestLabels = NO_LABELS) -> Windows:
     """The windows of a host without known processes."""
     files = FileCache()
-    python = PythonProcesses(files.open, lambda *layout: pytest.fail("no process"))
-    host: Any = SimpleNamespace(mappings=ProcessMappings(files), python=python, generated=GeneratedCode())
+    maps: Any = None  # no process is told about
+    runtimes = Runtimes(files.open, maps)
+    host: Any = SimpleNamespace(mappings=ProcessMappings(files), runtimes=runtimes, generated=GeneratedCode())
     labels = ThreadLabels("host-1", LabelConfig(rules=parse_rules(list(rules), "here")))
     names = OperationNames(most_operations)
     return Windows("host-1", host, labels, names, sets, configured_period_ns=10_000_000)
@@ -82,8 +83,8 @@ def sampled(tids: Sequence[int], spans: Sequence[str] = ()) -> DrainedWindow:
         stack=np.zeros(n, np.uint32),
         context=np.zeros(n, np.uint32),
         stack_pid=np.array([PID], np.uint32),
-        stack_kernel_depth=one, stack_depth=one, frames=EMPTY, stack_end=one.astype(np.uint8), stack_python=one,
-        python_code=EMPTY, python_info=EMPTY,
+        stack_kernel_depth=one, stack_depth=one, frames=EMPTY, stack_end=one.astype(np.uint8), stack_managed=one,
+        managed_words=EMPTY, managed_info=EMPTY,
         span_name=np.arange(1, n + 1, dtype=np.uint32) if spans else None, span_names=tuple(spans),
     )  # fmt: skip
     return DrainedWindow(samples, now - 10**9, now, period_ns=20_000_000)

@@ -265,7 +265,7 @@ def test_python_functions_that_wait_are_seen(watch: Watch) -> None:
             time.sleep(0.5)
             waits = watch.sampler.drain().off_cpu
             assert waits is not None
-            frames = waits.stack_python[waits.stack[waits.pid == process.pid]]
+            frames = waits.stack_managed[waits.stack[waits.pid == process.pid]]
     assert (frames == 3).all()
     assert len(frames) > 10
 

@@ -41,7 +41,7 @@ def test_descriptions_before_the_first_busy_one_are_read_and_nothing_after(
     python = [stack[-2:] if len(stack) >= 2 else [] for stack in stacks]
     native = [stack[: len(stack) - len(frames)] for stack, frames in zip(stacks, python, strict=True)]
     assert records.frames(found).tolist() == [word for stack in native for word in stack]
-    assert records.python_frames(found).tolist() == [frames for frames in python if frames]
+    assert records.managed_frames(found).tolist() == [frames for frames in python if frames]
 
 
 @given(st.lists(words, max_size=60))

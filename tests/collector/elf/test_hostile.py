@@ -16,8 +16,8 @@ from collector.elf import dynamic, headers, identity, sections
 from collector.elf.error import ElfError
 from collector.processes import mapped_files
 from collector.processes.mapped_files import FileCache, MapsEntry
-from collector.python.layout import LayoutError
-from collector.python.symbols import find_interpreter
+from collector.runtimes.python.layout import LayoutError
+from collector.runtimes.python.symbols import find_interpreter
 from collector.unwind.cfi import code_file, fallback
 
 MB = 1 << 20

@@ -24,8 +24,8 @@ from collector.processes.mapped_ranges import MappedRange
 from collector.processes.mappings import ProcessMappings
 from collector.processes.patience import MOST_HANGS
 from collector.processes.process import Process, effective_user_of, namespace_owner_of, read_process
-from collector.python.code import PythonCode
-from collector.python.layout import layout
+from collector.runtimes.python import code
+from collector.runtimes.python.layout import layout
 from collector.symbols.symbol_files import open_by_build_id
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.hanging import USER, Hanging, hanging_memory
@@ -92,7 +92,7 @@ LOOKS: dict[str, Callable[[Hanging], object]] = {
     "mappings": lambda it: ProcessMappings(FileCache()).notice(it.pid),
     "files": lambda it: FileCache().identify(entry(it.pid, it.program)),
     "symbols": lambda it: list(open_by_build_id("gnu:00", None, [entry(it.pid, it.program)], "")),
-    "names of Python": lambda it: PythonCode().read(it.pid, layout(0x030B07F0, 0, b""), [it.page]),
+    "names of Python": lambda it: code.read(it.pid, layout(0x030B07F0, 0, b""), [it.page]),
     "thread contexts": looks_for_thread_contexts,
 }
 

@@ -14,7 +14,7 @@ from collector.processes import mapped_files, patience
 from collector.processes.mapped_files import FileCache, MappedFile, MapsEntry
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patience, mount_of
-from collector.python.runtime import PythonRuntimes
+from collector.runtimes.python.runtime import PythonRuntimes
 from collector.unwind.tables.cache import TableCache
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.slow_disk import SlowFile, slow_file

@@ -20,7 +20,7 @@ from collector.bpf.sampler import Sampler
 from collector.bpf.samples import DrainedSamples
 from collector.host import Host
 from collector.kernel import Kernel
-from tests.collector.python.interpreters import Interpreter, interpreters
+from tests.collector.runtimes.python.interpreters import Interpreter, interpreters
 from tests.collector.watching import watching
 from tests.shares import compare_share
 from tests.waiting import PATIENCE_S
@@ -148,7 +148,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
 
 
 def add(seen: tuple[Seen, Seen], pid: int, samples: DrainedSamples, host: Host) -> None:
-    stacks = locate(samples, host.mappings, Kernel(), host.python)
+    stacks = locate(samples, host.mappings, Kernel(), host.runtimes)
     children = set(descendants(pid))
     counted = Counter(zip(samples.pid.tolist(), stacks.row.tolist(), strict=True))
     ends = np.cumsum(stacks.depth)

@@ -1,6 +1,6 @@
 """Which code objects are read next."""
 
-from collector.python.code_queue import AT_ONCE, MOST, CodeQueue
+from collector.runtimes.code_queue import AT_ONCE, MOST, CodeQueue
 
 
 def test_a_process_that_asks_for_many_holds_up_no_other_and_takes_a_bounded_number_of_places() -> None:

@@ -1,4 +1,4 @@
-"""Calls that are known: tests/collector/python/test_frames.py compares them with what is seen of them.
+"""Calls that are known: tests/collector/runtimes/python/test_frames.py compares them with what is seen of them.
 
 Arguments: the parts to run, which take turns: `nested`, `threads`, `asyncio`, `fork`, `fork in C`, `interpreter`.
 Waits for a line, then runs until standard input ends.

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from collector import metrics
 from collector.elf.reader import file_reader
 from collector.processes.patience import Patiently, at_once
-from collector.python.layout import LayoutError, PythonLayout
-from collector.python.symbols import Interpreter, find_interpreter
+from collector.runtimes.python.layout import LayoutError, PythonLayout
+from collector.runtimes.python.symbols import Interpreter, find_interpreter
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf.reader import file_reader
-from collector.python.code import MAX_NAME, Key, PythonCode, read_areas
-from collector.python.layout import PythonLayout, layout
-from collector.python.symbols import Interpreter, find_interpreter
-from tests.collector.python.interpreters import Interpreter as Installed
-from tests.collector.python.interpreters import interpreters
+from collector.runtimes.areas import read_areas
+from collector.runtimes.python import code
+from collector.runtimes.python.code import MAX_NAME
+from collector.runtimes.python.layout import PythonLayout, layout
+from collector.runtimes.python.symbols import Interpreter, find_interpreter
+from tests.collector.runtimes.python.interpreters import Interpreter as Installed
+from tests.collector.runtimes.python.interpreters import interpreters
 
 OBJECTS = Path(__file__).parent / "objects.py"
 EACH = pytest.mark.parametrize(
@@ -48,38 +50,23 @@ def objects(python: str) -> Iterator[tuple[int, list[tuple[int, str, str, int, l
 
 @EACH
 def test_names_files_and_lines_are_those_that_python_says(python: Installed) -> None:
-    code = PythonCode()
     with objects(python.path) as (pid, said):
-        code.read(pid, interpreter(python.library).layout, [address for address, *_ in said])
-        found = {key.address: (key, value) for key, value in code.find(list(code._known)).items()}
+        codes = code.read(pid, interpreter(python.library).layout, [address for address, *_ in said])
+        found = {key.address: (key, value) for key, value in codes.items()}
     assert {"Größe.fläche.<locals>.inner", "函数", "f\U0001d4b3", "<module>"} <= {name for _, name, *_ in said}
     for address, name, file, first_line, lines in said:
         key, value = found[address]
-        assert (value.function, value.file, key.check & 1 << 24) == (name, file, 0)
+        assert (value.function, value.file, key.check >> 32) == (name, file, 0)
         assert all(value.lines.at(at) == line for at, end, line in lines if line for at in range(at, end, 2)), name
         assert first_line > 0
 
 
 def test_processes_that_are_gone_and_addresses_that_are_none_are_not_found() -> None:
-    code, known = PythonCode(), layout(0x030B07F0, 0, b"")
+    known = layout(0x030B07F0, 0, b"")
     child = subprocess.Popen(["true"])
     child.wait()
-    code.read(child.pid, known, [4096, 1 << 40])
-    code.read(os.getpid(), known, [0, 8, 4096, (1 << 64) - 1, (1 << 63) + 5])
-    assert len(code) == 0
-    assert code.find([Key(1, 2, 3)]) == {}
-
-
-def test_forgotten_processes_are_not_found() -> None:
-    python = interpreters()[0]
-    code = PythonCode()
-    with objects(python.path) as (pid, said):
-        code.read(pid, interpreter(python.library).layout, [said[0][0]])
-        assert len(code) == 1
-        code.forget([pid + 1])
-        assert len(code) == 1
-        code.forget([pid])
-    assert len(code) == 0
+    assert code.read(child.pid, known, [4096, 1 << 40]) == {}
+    assert code.read(os.getpid(), known, [0, 8, 4096, (1 << 64) - 1, (1 << 63) + 5]) == {}
 
 
 @given(st.data())
@@ -100,9 +87,7 @@ def test_memory_that_only_looks_like_a_code_object_is_survived(data: st.DataObje
         write(at + known.text.text_length, data.draw(lengths))
         write(at + known.text.text_state, data.draw(st.integers(0, 255)))
     memory[2048:4096] = os.urandom(2048)  # type: ignore[index]
-    code = PythonCode()
-    code.read(os.getpid(), known, [base, base + 8000])
-    for key, found in code.find(list(code._known)).items():
+    for key, found in code.read(os.getpid(), known, [base, base + 8000]).items():
         assert len(found.function) <= MAX_NAME
         assert found.lines.at(10) >= 0
         assert key.pid == os.getpid()

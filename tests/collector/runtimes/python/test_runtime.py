@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf.reader import bytes_reader
-from collector.python.layout import LayoutError
-from collector.python.runtime import MAX_LAYOUTS, MAX_LAYOUTS_OF_USER, MAX_REASONS, PythonRuntimes, Runtime
-from collector.python.symbols import find_interpreter
-from tests.collector.python.interpreters import Interpreter, interpreters
-from tests.collector.python.test_layout import PUBLISHED_3_14, published
+from collector.runtimes.python.layout import LayoutError
+from collector.runtimes.python.runtime import MAX_LAYOUTS, MAX_LAYOUTS_OF_USER, MAX_REASONS, PythonRuntimes, Runtime
+from collector.runtimes.python.symbols import find_interpreter
+from tests.collector.runtimes.python.interpreters import Interpreter, interpreters
+from tests.collector.runtimes.python.test_layout import PUBLISHED_3_14, published
 
 SOURCE = """
 typedef unsigned long u64;

@@ -1,38 +1,29 @@
 """Reads names and lines of Python code from the memory of the process that executes it.
 
-A code object is identified by process, address and check (bpf/python_frames.h): another one may be allocated at the
-same address later. A process's memory is not trusted: sizes are limited, and anything may be missing.
+A process's memory is not trusted: sizes are limited, and anything may be missing.
 """
 
 import codecs
 import struct
 import sys
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from collector.processes import memory, pages
-from collector.python.layout import PythonLayout, Text
-from collector.python.lines import MAX_TABLE_BYTES, CodeLines, parse_lines
+from collector.processes import memory
+from collector.runtimes.areas import read_areas
+from collector.runtimes.cache import Key
+from collector.runtimes.python.layout import PythonLayout, Text
+from collector.runtimes.python.lines import MAX_TABLE_BYTES, CodeLines, parse_lines
 
-MAX_CODES = 16_384
 MAX_NAME = 1000  # characters
 _READ_AT_ONCE = 256
-_CHECK = 0xFFFFFF
+_CHECK = 0xFFFFFFFF
 _VERSION_FACTOR = 0x9E3779  # CODE_VERSION_FACTOR in bpf/python_frames.h
 _COMPACT, _ASCII = 32, 64  # in the state, above the kind
 _ENCODINGS = {size: codecs.lookup(name).name for size, name in ((1, "latin-1"), (2, "utf-16-le"), (4, "utf-32-le"))}
 """By bytes of a character. Python loads an encoding from disk when it is first looked up."""
-
-
-class Key(NamedTuple):
-    pid: int
-    address: int
-    check: int
 
 
 class Code:
@@ -52,51 +43,24 @@ class Code:
         return self._lines
 
 
-class PythonCode:
-    """The code objects that were read, of all processes; the least recently used are dropped. For several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Key, Code] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def read(self, pid: int, layout: PythonLayout, addresses: Iterable[int]) -> None:
-        """Reads the code objects at these addresses."""
-        wanted = np.array(sorted(set(addresses)), np.uint64)
-        for at in range(0, len(wanted), _READ_AT_ONCE):
-            try:
-                codes = memory.patiently(pid, partial(_read, pid, layout.text, wanted[at : at + _READ_AT_ONCE]))
-            except TimeoutError:  # the frames stay unnamed
-                return
-            with self._lock:
-                self._known.update(codes)
-                while len(self._known) > MAX_CODES:
-                    self._known.popitem(last=False)
-
-    def find(self, keys: Iterable[Key]) -> dict[Key, Code]:
-        """Returns those of the code objects that were read."""
-        with self._lock:
-            codes = {key: code for key in keys if (code := self._known.get(key))}
-            for key in codes:
-                self._known.move_to_end(key)
-        return codes
-
-    def forget(self, pids: Iterable[int]) -> None:
-        """Forgets processes that have ended and whose last samples have names."""
-        gone = set(pids)
-        with self._lock:
-            for key in [key for key in self._known if key.pid in gone] if gone else []:
-                del self._known[key]
+def read(pid: int, layout: PythonLayout, addresses: Iterable[int]) -> dict[Key, Code]:
+    """Reads the code objects at these addresses; leaves out those that cannot be read."""
+    wanted = np.array(sorted(set(addresses)), np.uint64)
+    codes: dict[Key, Code] = {}
+    for at in range(0, len(wanted), _READ_AT_ONCE):
+        try:
+            codes |= memory.patiently(pid, partial(_read, pid, layout.text, wanted[at : at + _READ_AT_ONCE]))
+        except TimeoutError:  # the frames stay unnamed
+            break
+    return codes
 
 
-def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]:
+def _read(pid: int, text: Text, addresses: np.ndarray) -> dict[Key, Code]:
     """Reads code objects in three rounds: objects, sizes, contents; skips those that cannot be read."""
     objects = read_areas(pid, addresses, np.full(len(addresses), text.code_bytecode))
     there = [i for i, data in enumerate(objects) if data is not None]
     if not there:
-        return []
+        return {}
     raw = b"".join(objects[i] or b"" for i in there)
     codes = np.frombuffer(raw, np.uint8).reshape(len(there), text.code_bytecode)
     first_line = _column(codes, text.code_line, np.int32)
@@ -110,7 +74,7 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
     spans = [_text_span(text, head) for head in heads[: 2 * n]] + [_bytes_span(text, head) for head in heads[2 * n :]]
     starts, sizes = np.array([span[:2] for span in spans], np.uint64).T
     contents = read_areas(pid, pointers + starts, sizes)
-    result = []
+    codes_read = {}
     for i in range(n):
         function = _decode(spans[i][2], contents[i])
         if function is None:
@@ -118,8 +82,8 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
         file, table = _decode(spans[n + i][2], contents[n + i]) or "", contents[2 * n + i] or b""
         check = (int(first_line[i]) ^ int(pointers[i]) >> 4 ^ int(version[i]) * _VERSION_FACTOR) & _CHECK
         code = Code(sys.intern(function), sys.intern(file), table, int(first_line[i]))
-        result.append((Key(pid, int(addresses[there[i]]), check), code))
-    return result
+        codes_read[Key(pid, int(addresses[there[i]]), check)] = code
+    return codes_read
 
 
 def _column(codes: np.ndarray, at: int, kind: type) -> np.ndarray:
@@ -149,12 +113,3 @@ def _decode(kind: int, data: bytes | None) -> str | None:
     if data is None or not kind:
         return None
     return data.decode(_ENCODINGS[kind], "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def read_areas(pid: int, addresses: np.ndarray, sizes: np.ndarray) -> list[bytes | None]:
-    """Returns `sizes[i]` bytes at `addresses[i]` (uint64) for each i; None for an area that cannot be read
-    completely, and from pages.MAX_BYTES on."""
-    try:
-        return pages.read(pid, list(zip(addresses.tolist(), sizes.tolist(), strict=True)))
-    except OSError:  # the process is gone
-        return [None] * len(addresses)

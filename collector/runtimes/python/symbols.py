@@ -12,7 +12,7 @@ from collector.elf.dynamic import Dynamic
 from collector.elf.error import ElfError
 from collector.elf.file import ElfFile
 from collector.elf.reader import Read
-from collector.python.layout import COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, layout
+from collector.runtimes.python.layout import COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, layout
 
 _RUNTIME, _VERSION, _CODE_TYPE, _DEBUG = b"_PyRuntime", b"Py_Version", b"PyCode_Type", b"_Py_NegativeRefcount"
 _DEBUG_BUILD = "debug builds of CPython 3.11 and 3.12 have other offsets"

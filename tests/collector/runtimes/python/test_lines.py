@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.python import lines as python_lines
-from collector.python.lines import parse_lines
+from collector.runtimes.python import lines as python_lines
+from collector.runtimes.python.lines import parse_lines
 
 SOURCE = """
 def far():

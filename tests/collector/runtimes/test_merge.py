@@ -1,10 +1,11 @@
-"""Python frames among native frames, beside a plain loop over each stack."""
+"""Managed frames among native frames, beside a plain loop over each stack."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.python.merge import MAX_FRAMES, UNPLACED, WITH_NEXT, add_cuts, merge, python_frames
+from collector.runtimes.frames import UNPLACED, WITH_NEXT
+from collector.runtimes.merge import managed_frames, merge
 
 Run = tuple[int, int]
 """(native user frame, how many Python frames)"""
@@ -47,9 +48,9 @@ def test_runs_take_the_places_of_the_frames_that_executed_them(
         generated += [False] * kernel + [i in compiled for i in range(user)]
         of_stack = [frame if k == count - 1 else WITH_NEXT for frame, count in runs for k in range(count)]
         python_names += [(s, f"python {k}") for k in range(len(of_stack))]
-        info += [frame << 56 | 7 for frame in of_stack]
+        info += [1 << 60 | frame << 48 | 7 for frame in of_stack]
     depth = np.array([sum(count for _, count in runs) for _, _, runs, _ in drawn], np.int64)
-    frames = python_frames(np.array([d[0] for d in drawn], np.int64), depth, np.array(info, np.uint64))
+    frames = managed_frames(np.array([d[0] for d in drawn], np.int64), depth, np.array(info, np.uint64))
     stack = np.array([s for s, _ in names], np.int64)
     rows, of = merge(stack, np.array(position, np.int64), np.array(generated, bool), frames)
     merged = [(names + python_names)[row] for row in rows.tolist()]
@@ -57,18 +58,16 @@ def test_runs_take_the_places_of_the_frames_that_executed_them(
     assert merged == [(s, name) for s, stack in enumerate(drawn) for name in plainly(*stack)]
 
 
-def test_a_stack_with_all_python_frames_that_are_taken_says_that_some_are_missing_behind_them() -> None:
-    info = np.full(MAX_FRAMES, WITH_NEXT << 56, np.uint64)
-    info[-1] = 1 << 56
-    depth = np.array([MAX_FRAMES], np.int64)
-    frames, cuts = add_cuts(python_frames(np.zeros(1, np.int64), depth, info), depth)
-    rows, _ = merge(np.zeros(3, np.int64), np.arange(3), np.zeros(3, bool), frames)
-    assert cuts == 1
-    assert rows.tolist() == [0, *range(3, 3 + MAX_FRAMES), 3 + MAX_FRAMES, 2]
+def test_a_frame_with_inlined_functions_is_several() -> None:
+    words = np.array([1 << 60 | 0 << 48, 1 << 60 | 1 << 48, 1 << 60 | 0 << 48], np.uint64)
+    frames = managed_frames(np.zeros(2, np.int64), np.array([2, 1], np.int64), words).repeated(np.array([1, 2, 1]))
+    rows, of = merge(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 0]), np.zeros(4, bool), frames)
+    assert rows.tolist() == [4, 5, 6, 2, 7]
+    assert of.tolist() == [0, 0, 0, 0, 1]
 
 
 def test_no_frames_are_no_frames() -> None:
     nothing = np.empty(0, np.int64)
-    frames = python_frames(np.zeros(2, np.int64), np.zeros(2, np.int64), np.empty(0, np.uint64))
+    frames = managed_frames(np.zeros(2, np.int64), np.zeros(2, np.int64), np.empty(0, np.uint64))
     rows, of = merge(nothing, nothing, np.empty(0, bool), frames)
     assert len(rows) == len(of) == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.python.layout import COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, layout
+from collector.runtimes.python.layout import COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, layout
 
 # What CPython 3.14.10 of Debian publishes, from the version on.
 PUBLISHED_3_14 = (

@@ -1,0 +1,1 @@
+"""Frames of programs whose functions are no functions of a file: interpreters, and compilers that run with them."""

@@ -1,0 +1,53 @@
+"""The objects of code that were read from the memory of processes.
+
+An object is identified by process, address and check (bpf/managed.h): another one may be allocated at the same address
+later.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+Object = TypeVar("Object")
+
+MAX_OBJECTS = 16_384
+
+
+class Key(NamedTuple):
+    pid: int
+    address: int
+    check: int
+
+
+class ObjectCache(Generic[Object]):
+    """Of all processes; the least recently used are dropped. For several threads."""
+
+    def __init__(self, most: int = MAX_OBJECTS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Key, Object] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, objects: Mapping[Key, Object]) -> None:
+        with self._lock:
+            self._known.update(objects)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+    def find(self, keys: Iterable[Key]) -> dict[Key, Object]:
+        """Returns those of the objects that were read."""
+        with self._lock:
+            found = {key: known for key in keys if (known := self._known.get(key)) is not None}
+            for key in found:
+                self._known.move_to_end(key)
+        return found
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """Forgets processes that have ended and whose last samples have names."""
+        gone = set(pids)
+        with self._lock:
+            for key in [key for key in self._known if key.pid in gone] if gone else []:
+                del self._known[key]
