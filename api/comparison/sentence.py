@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from api.comparison.cure import to_be_certain, to_compare, to_find_functions
 from api.comparison.functions import Spread
 from api.comparison.operations import ChangeStatus, OperationChange
 from api.statistics.means import MIN_COUNT
 
-_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
+MINUS = "\N{MINUS SIGN}"
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns"))
 _NEARLY_ALL = (0.8, 1.25)
 """Which parts of a change nearly all of it are: what else there is may go the other way."""
 _NAMED = 3
@@ -45,14 +47,14 @@ def _cpu(change: OperationChange) -> str:
     if grown is None:
         counts = [row["requests"] if row else 0 for row in (change.before, change.now)]
         if min(counts) < MIN_COUNT:
-            return f"{counts[0]} and {counts[1]} requests are too few to tell ({amounts} {what})"
-        return f"its samples are too few to tell ({amounts} {what})"
+            return f"{counts[0]} and {counts[1]} requests are too few to tell ({amounts} {what}){to_compare(change)}"
+        return f"its samples are too few to tell ({amounts} {what}){to_compare(change)}"
     within = f"({amounts}, {_percent(grown.low)} to {_percent(grown.high)} %)"
     if change.status is ChangeStatus.CHANGED:
         return f"{_percent(grown.value)} % {what} {within}"
     if change.status is ChangeStatus.SAME:
         return f"the same {what} {within}"
-    return f"not certain whether its {what} changed {within}"
+    return f"not certain whether its {what} changed {within}{to_be_certain(change, grown)}"
 
 
 def _functions(change: OperationChange, spread: Spread | None) -> str:
@@ -64,7 +66,8 @@ def _functions(change: OperationChange, spread: Spread | None) -> str:
         if spread is None:
             return ""
         now, before = spread.samples
-        return f"; the samples do not tell in which functions: {before} and {now} samples"
+        cure = to_find_functions(change, spread)
+        return f"; the samples do not tell in which functions: {before} and {now} samples{cure}"
     first, whole = sure[0], change.cpu.now.value - change.cpu.before.value
     if _NEARLY_ALL[0] <= first.growth.value / whole <= _NEARLY_ALL[1]:
         return f", nearly all in {first.function.name}"
@@ -92,11 +95,11 @@ def _amounts(*values: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else '-'}{_amounts(abs(value))}"
+    return f"{'+' if value > 0 else MINUS}{_amounts(abs(value))}"
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:+.{0 if abs(part) >= 0.0995 else 1}f}"
+    return f"{100 * part:+.{0 if abs(part) >= 0.0995 else 1}f}".replace("-", MINUS)
 
 
 def _count(count: int, what: str) -> str:

@@ -23,6 +23,7 @@ export class Operations {
   async show(values, signal) {
     byId("measure").value = values.measure;
     byId("order").value = values.order;
+    for (const head of document.querySelectorAll("[data-percentile]")) head.textContent = `${head.dataset.percentile} ${values.measure === "cpu" ? "CPU" : "duration"}`;
     let [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
     const { operations, unattributed, count, total, samples, unit, start, end, selector, skipped_labels: skipped } = answer;
     offer(answer.request_labels, values.split);

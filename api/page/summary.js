@@ -63,13 +63,13 @@ export function nothingFound(state) {
   const { selector, start, end, trace, view, focus, ignore, function: name } = values;
   const button = (text, changes) => element("button", { type: "button", onclick: () => state.update(changes) }, text);
   const isTrace = trace && view === "requests";
-  const where = isTrace ? "this request" : selector;
+  const where = isTrace ? " of this request" : selector === "{}" ? "" : ` of ${selector}`;
   const which = name ? ` with the function ${name}` : focus || ignore ? " in the stacks that the filters keep" : "";
   const when = isTrace ? "" : ` (${describeRange(start, end)})`;
   const longer = LONGER.filter(([from]) => !isTrace && (start !== from || end !== "now"));
   return [
     element("h2", {}, isTrace ? "No samples of this request." : "No samples here."),
-    element("p", {}, `There are no samples of ${profileTypeTitle(values.profile_type)} of ${where}${which}${when}.`),
+    element("p", {}, `There are no samples of ${profileTypeTitle(values.profile_type)}${where}${which}${when}.`),
     element(
       "p",
       { class: "choices" },

@@ -10,7 +10,7 @@ from icestream.times import format_unix_nano
 _BAR = 10
 _NAME = 60
 _MAX_INDENT = 60
-_UNITS = {"nanoseconds": ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
+_UNITS = {"nanoseconds": ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")),
           "bytes": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))}  # fmt: skip
 
 

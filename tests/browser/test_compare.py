@@ -1,6 +1,7 @@
 """The view that compares two profiles: release 1.5.0 against 1.4.2, the half before."""
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.browser.conftest import Site
@@ -129,6 +130,30 @@ def test_another_selector_is_compared_in_the_same_time_unless_another_is_chosen(
     assert sides == [site.ask("merge", selector=selector)["total"] for selector in (new, old)]
     page.click("#shifts button:nth-child(1)")
     page.until(lambda: "baseline_start" in page.state())
+
+
+def test_the_baseline_starts_as_what_is_selected_and_everything_is_an_empty_field(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle)
+    fields = ("#selector", "#baseline-selector")
+    assert [page.find(field).get_attribute("value") for field in fields] == ["", ""]
+    page.js("icestream.state.update({ selector: arguments[0] })", '{service="search"}')
+    page.settle()
+    assert page.find("#baseline-selector").get_attribute("value") == '{service="search"}'
+    assert "baseline_selector" not in page.state()
+    page.find("#baseline-selector").clear()
+    page.type("#baseline-selector", Keys.ENTER)
+    page.until(lambda: page.state().get("baseline_selector") == "{}")
+    page.type("#baseline-selector", 'service="search"', Keys.ENTER)
+    page.until(lambda: "baseline_selector" not in page.state())
+
+
+def test_a_function_of_a_comparison_has_its_lines_and_callers(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle, selector='{service="checkout"}')
+    page.js("document.querySelector('#table tbody tr').dispatchEvent(new MouseEvent('contextmenu', { bubbles: true }))")
+    assert {"Source lines", "Callers and callees"} < set(page.texts("[role=menuitem]"))
+    page.js("[...document.querySelectorAll('[role=menuitem]')].find((e) => /Callers/.test(e.textContent)).click()")
+    page.until(lambda: page.find("#sandwich").is_displayed())
+    assert page.find("#sandwich-title").text.startswith("py::rule_matches:/app/checkout/rules.py")
 
 
 def test_an_empty_baseline_makes_everything_new(page: Page, site: Site) -> None:

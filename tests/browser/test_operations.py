@@ -71,6 +71,8 @@ def test_operations_are_sorted_and_have_percentiles_of_duration_or_cpu(page: Pag
         page.settle()
         listed = site.ask("operations", selector=CHECKOUT, **{"order": order} if order else {})["operations"]
         assert page.texts("#operation-rows th button")[:-1] == [row["operation"] for row in listed]
+        heads = page.texts("#operation-table [data-percentile]")
+        assert heads == [f"{part} {'CPU' if measure == 'cpu' else measure}" for part in ("p50", "p95", "p99")]
         p95 = [row[f"p95_{measure}_ns"] for row in listed]
         shown = page.texts("#operation-rows td:nth-child(7)")
         assert [nanoseconds(text) for text in shown[:-1]] == pytest.approx(p95, rel=0.01)

@@ -113,12 +113,12 @@ def test_a_click_zooms_and_the_browser_goes_back(page: Page) -> None:
     zoomed = page.browser.current_url
     page.browser.back()
     page.until(lambda: "at" not in page.state())
-    page.until(lambda: page.texts("#crumbs button") == ["all"])
+    page.until(lambda: page.texts("#crumbs button") == ["total"])
     page.browser.get(zoomed)  # as a link that somebody sent
     page.settle()
     assert page.texts("#crumbs button")[-1] == "PostgresMain"
     page.click("#reset")
-    page.until(lambda: page.texts("#crumbs button") == ["all"])
+    page.until(lambda: page.texts("#crumbs button") == ["total"])
 
 
 def test_pointing_at_a_frame_says_what_it_is(page: Page) -> None:
@@ -197,9 +197,9 @@ def test_the_graph_is_walked_with_the_keyboard(page: Page) -> None:
     assert announcement.startswith("runtime.goexit, ")
     assert "total" in announcement
     graph.send_keys(Keys.ENTER)
-    page.until(lambda: page.texts("#crumbs button") == ["all", "runtime.goexit"])
+    page.until(lambda: page.texts("#crumbs button") == ["total", "runtime.goexit"])
     graph.send_keys(Keys.ESCAPE)
-    page.until(lambda: page.texts("#crumbs button") == ["all"])
+    page.until(lambda: page.texts("#crumbs button") == ["total"])
 
 
 def test_a_drag_over_the_timeline_selects_a_time_range(page: Page, site: Site) -> None:

@@ -29,19 +29,16 @@ let reload = null;
 export function startControls(state, load, showProblem) {
   reload = load;
   fields = {
-    selector: selectorField(state, "selector", "selector-field", {
-      label: "Selector",
-      id: "selector",
-      placeholder: "",
-    }),
+    selector: selectorField(state, "selector-field", { label: "Selector", id: "selector" }, (selector) => ({ selector })),
     range: new RangeField(byId("range-field"), { id: "range", label: "Time range" }, (start, end) =>
       state.update({ start, end }),
     ),
-    baselineSelector: selectorField(state, "baseline_selector", "baseline-selector-field", {
-      label: "Selector of the baseline",
-      id: "baseline-selector",
-      placeholder: "the same selector",
-    }),
+    baselineSelector: selectorField(
+      state,
+      "baseline-selector-field",
+      { label: "Selector of the baseline", id: "baseline-selector" },
+      (selector) => ({ baseline_selector: selector === state.values.selector ? "" : selector }),
+    ),
     baselineRange: new RangeField(
       byId("baseline-range-field"),
       { id: "baseline-range", label: "Time range of the baseline" },
@@ -70,7 +67,7 @@ export function showControls(values) {
   const baseline = baselineOf(values);
   fields.selector.value = values.selector;
   fields.range.show(values.start, values.end);
-  fields.baselineSelector.value = values.baseline_selector;
+  fields.baselineSelector.value = baseline.selector;
   fields.baselineRange.show(baseline.start, baseline.end);
   showProfileType(values.profile_type);
   showViewBar(values);
@@ -79,9 +76,9 @@ export function showControls(values) {
   keepRefreshing(values.refresh);
 }
 
-function selectorField(state, name, host, names) {
+function selectorField(state, host, names, changesOf) {
   const source = new LabelSource(() => state.values);
-  return new SelectorField(byId(host), names, source, (selector) => state.update({ [name]: selector, at: "" }));
+  return new SelectorField(byId(host), names, source, (selector) => state.update({ ...changesOf(selector), at: "" }));
 }
 
 function startViews(state) {
@@ -106,10 +103,10 @@ function startShifts(state) {
     {
       type: "button",
       id: "absolute",
-      title: "Compare absolute values. If this is off, the smaller side is scaled up, so that shares are compared.",
+      title: "Compare values as they are. If this is off, the smaller side is scaled up, so that shares are compared.",
       onclick: () => state.update({ absolute: state.values.absolute ? "" : "true" }),
     },
-    "Absolute",
+    "Unscaled",
   );
   byId("shifts").replaceChildren(
     ...SHIFTS.map(([title, by]) => element("button", { type: "button", onclick: () => set(by) }, title)),

@@ -21,7 +21,7 @@ export class SelectorField {
 
   /**
    * @param {HTMLElement} host gets the field
-   * @param {{label: string, placeholder?: string, id: string}} names
+   * @param {{label: string, id: string}} names
    * @param {import("./label_source.js").LabelSource} source
    * @param {(selector: string) => void} submit
    */
@@ -43,7 +43,7 @@ export class SelectorField {
       "aria-autocomplete": "list",
       "aria-expanded": "false",
       "aria-controls": listId,
-      placeholder: names.placeholder,
+      placeholder: "everything: click to select by a label, such as service",
       spellcheck: "false",
       autocomplete: "off",
       autocapitalize: "off",
@@ -67,8 +67,8 @@ export class SelectorField {
 
   set value(text) {
     this.#submitted = text;
-    if (document.activeElement !== this.#input || !this.#input.value) this.#input.value = text;
-    else if (withBraces(this.#input.value) !== text) this.#input.value = text;
+    const isTyping = document.activeElement === this.#input && this.#input.value;
+    if (!isTyping || withBraces(this.#input.value) !== text) this.#input.value = text === "{}" ? "" : text;
   }
 
   async #suggest() {
@@ -173,7 +173,7 @@ export class SelectorField {
   }
 
   #send() {
-    const text = this.#input.value.trim() === "" && this.#input.placeholder ? "" : withBraces(this.#input.value);
+    const text = withBraces(this.#input.value);
     if (text === this.#submitted) return;
     this.#submitted = text;
     this.#submit(text);

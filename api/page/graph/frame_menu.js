@@ -23,9 +23,10 @@ export function showFrameMenu(state, shown, x, y, more = []) {
       { text: "Ignore: stacks without it", act: () => select({ ignore: either(ignore, pattern) }) },
       { text: "Hide it from stacks", act: () => select({ hide: either(hide, pattern) }) },
     );
-    if (view === "profile")
-      items.push({ text: "Callers and callees", act: () => state.update({ at: "", function: name, module, file }) });
-    if (view === "profile" && by === "function")
+    // Lines and callers are those of what is selected: of a comparison, its first side. An open request has its own samples.
+    if (view !== "requests")
+      items.push({ text: "Callers and callees", act: () => state.update({ view: "profile", at: "", function: name, module, file }) });
+    if (view !== "requests" && by === "function")
       items.push({ text: "Source lines", act: () => showLines(state.values, shown) });
     if (view === "profile")
       items.push({ text: "Open in compare", act: () => select({ view: "compare", focus: pattern, group_by: "" }) });

@@ -279,7 +279,7 @@ function showCrumbs(tree, zoomed, zoom) {
   const path = pathTo(tree, zoomed);
   const shown = path.length > CRUMBS_SHOWN + 1 ? [path[0], ...path.slice(-CRUMBS_SHOWN)] : path;
   const items = shown.map((node) => {
-    const name = node === 0 ? "all" : tree.functions.name[tree.frame[node]];
+    const name = tree.functions.name[tree.frame[node]];
     const properties = { type: "button", title: name, "aria-current": node === zoomed && "true" };
     return element("li", {}, element("button", { ...properties, onclick: () => zoom(node) }, name));
   });

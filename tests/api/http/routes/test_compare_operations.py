@@ -64,13 +64,15 @@ def test_a_slower_function_is_found_with_what_it_costs_a_request(api: Api) -> No
     there_and_back = api.json(
         PATH, start=START_S, end=START_S + 180, baseline_start=START_S + 240, baseline_end=START_S + 420
     )
-    assert re.match(r"GET /checkout: -1[67] % CPU .*, nearly all in price_rules\.", there_and_back["sentence"])
+    faster = r"GET /checkout: \N{MINUS SIGN}1[67] % CPU .*, nearly all in price_rules\."
+    assert re.match(faster, there_and_back["sentence"])
 
 
 @pytest.mark.usefixtures("two")
 def test_one_operation_has_its_own_sentence_and_a_limit_keeps_the_first(api: Api) -> None:
     cart = api.json(PATH, **NOW, **BEFORE, selector=f'{{service="shop", operation="{CART}"}}')
-    assert re.match(r"GET /cart: the same CPU a request \(\S+ to \S+ ms, -\S+ to \+\S+ %\)\.", cart["sentence"])
+    same = r"GET /cart: the same CPU a request \(\S+ to \S+ ms, \N{MINUS SIGN}\S+ to \+\S+ %\)\."
+    assert re.match(same, cart["sentence"])
     assert cart["comparisons"] == 1
     first = api.json(PATH, **NOW, **BEFORE, limit=1)
     assert ([row["operation"] for row in first["operations"]], first["count"]) == ([CHECKOUT], 4)
@@ -110,7 +112,9 @@ def test_the_clock_may_tell_of_a_change_whose_function_samples_do_not_tell(api: 
     row = answer["operations"][0]
     assert row["status"] == "changed"
     samples, before = (row["went_to"][name] for name in ("samples", "baseline_samples"))
-    assert answer["sentence"].endswith(f"; the samples do not tell in which functions: {before} and {samples} samples.")
+    few = f"; the samples do not tell in which functions: {before} and {samples} samples; "
+    cure = r"about \d+ more minutes of each side would tell(, or \d times the frequency)?\."
+    assert re.fullmatch(cure, answer["sentence"].partition(few)[2]), answer["sentence"]
 
 
 def test_few_requests_tell_nothing(api: Api, client: Client) -> None:
@@ -118,6 +122,23 @@ def test_few_requests_tell_nothing(api: Api, client: Client) -> None:
     answer = api.json(PATH, **SIDES)
     assert (answer["operations"][0]["status"], answer["operations"][0]["cpu"]["change"]) == ("unsure", None)
     assert "29 and 29 requests are too few to tell" in answer["sentence"]
+    assert answer["sentence"].endswith("; about 3 more minutes of each side would tell.")
+
+
+def test_what_is_not_certain_is_so_after_about_the_time_that_the_sentence_says(api: Api, client: Client) -> None:
+    slower, minutes = COSTS | {"price_rules": 1.1 * 16.3}, 3
+    insert_sides(client, slower, requests=100, spread=1.0)
+    times = {"start": START_S, "end": START_S + 60 * minutes}
+    sentence = api.json(PATH, **SIDES, **times)["sentence"]
+    said = re.search(r"not certain .*; about (\d+) more minutes of each side would tell\.$", sentence)
+    assert said is not None, sentence
+    more = int(said[1])
+    again = {"requests": 100 * more // minutes, "seconds": 60.0 * more, "spread": 1.0}
+    sides = ((COSTS, "old"), (slower, "new"))
+    later = [Version(costs, 60.0 * minutes, service=service, **again) for costs, service in sides]
+    insert_versions(client, *later, seed=2)
+    answer = api.json(PATH, **SIDES, **times | {"end": START_S + 60 * (minutes + more)})
+    assert answer["operations"][0]["status"] in ("changed", "same"), (sentence, answer["sentence"])
 
 
 def test_requests_that_fail_are_said_beside_their_cpu(api: Api, client: Client) -> None:
