@@ -93,10 +93,10 @@ UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "processes whos
 UNWIND_REFUSED = Counter(
     "icestream_collector_unwind_refused_total", "files without an unwinding table, and processes without room", ["what"]
 )
-PYTHON_REFUSED = Counter(
-    "icestream_collector_python_refused_total",
-    "files with an interpreter whose frames cannot be read, by reason",
-    ["reason"],
+RUNTIMES_REFUSED = Counter(
+    "icestream_collector_runtimes_refused_total",
+    "files with a managed runtime whose frames cannot be read, by reason",
+    ["runtime", "reason"],
 )
 PERF_MAPS_FAILED = Counter(
     "icestream_collector_perf_maps_failed_total",

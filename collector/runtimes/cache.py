@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 class ObjectCache(Generic[Object]):
-    """Of all processes; the least recently used are dropped. For several threads."""
+    """Keeps objects of all processes; the least recently used are dropped. For several threads."""
 
     def __init__(self, most: int = MAX_OBJECTS) -> None:
         self._most = most

@@ -44,5 +44,5 @@ def parse(pid: np.ndarray, words: np.ndarray, info: np.ndarray) -> list[ManagedF
 
 
 def kind_and_object(request: int) -> tuple[int, int]:
-    """Of the value of a request for an object."""
+    """Returns what the value of a request for an object says."""
     return request >> int(_KIND_SHIFT), request & int(_OBJECT)

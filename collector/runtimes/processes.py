@@ -52,8 +52,8 @@ class Found(NamedTuple):
 NONE_FOUND = Found()
 
 
-class Functions(NamedTuple):
-    """Functions of m managed frames."""
+class ManagedFunctions(NamedTuple):
+    """ManagedFunctions of m managed frames."""
 
     files: list[MappedFile]
     names: list[JitName]
@@ -91,7 +91,7 @@ class Runtimes:
         for row, objects in of.items():
             self._known[row].read(pid, objects)
 
-    def functions(self, pid: np.ndarray, words: np.ndarray, info: np.ndarray) -> Functions:
+    def functions(self, pid: np.ndarray, words: np.ndarray, info: np.ndarray) -> ManagedFunctions:
         """Returns the functions of m managed frames (uint32, uint64, uint64, as the program sends them)."""
         words = frames.without_place(words)
         _, first, row = np.unique(ids.combine(ids.combine(pid, words), info), return_index=True, return_inverse=True)
@@ -105,7 +105,7 @@ class Runtimes:
         functions = [found or self._unread[of] for found, of in zip(functions, file.tolist(), strict=True)]
         count = np.array([len(found) for found in functions], np.int64)
         names = [name for found in functions for name in found]
-        return Functions(
+        return ManagedFunctions(
             self._files, names, count[row], np.repeat(file[row], count[row]), index_ranges.rows_of(row, count)
         )
 

@@ -1,18 +1,15 @@
 """Finds the processes that run CPython, by the files that they map; each file is read once."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from collector import metrics
 from collector.elf.reader import file_reader
 from collector.processes.patience import Patiently, at_once
 from collector.runtimes.python.layout import LayoutError, PythonLayout
 from collector.runtimes.python.symbols import Interpreter, find_interpreter
-
-log = logging.getLogger(__name__)
+from collector.runtimes.refusals import Refusals
 
 MAX_LAYOUTS = 64  # PYTHON_LAYOUTS of the program
 MAX_LAYOUTS_OF_USER = 16
@@ -33,13 +30,9 @@ class FileRange(Protocol):
     def entry(self) -> object: ...
 
 
-class Runtime(NamedTuple):
+class PythonRuntime(NamedTuple):
     address: int  # of _PyRuntime in the process
     layout: int  # row of `layouts`
-
-
-MAX_REASONS = 32
-"""Why interpreters are refused: each reason makes a series of a metric."""
 
 
 class PythonRuntimes:
@@ -52,17 +45,16 @@ class PythonRuntimes:
         self._rows: dict[PythonLayout, int] = {}
         self._rows_of_users: Counter[int | None] = Counter()
         self.layouts: list[PythonLayout] = []
-        self.refused: Counter[str] = Counter()
-        """How many files have an interpreter whose frames cannot be read, by reason."""
+        self.refusals = Refusals("python")
 
-    def find(self, ranges: Iterable[FileRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
+    def find(self, ranges: Iterable[FileRange], user: Callable[[], int | None] = lambda: None) -> PythonRuntime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
         the user of the process, None if it has ended."""
         biases = {mapped.file_key: mapped.bias for mapped in ranges if mapped.entry}  # the vDSO cannot be opened
         for file_key, bias in biases.items():
             interpreter = self._interpreter(file_key) if file_key else None
             if interpreter is not None and (row := self._row(interpreter.layout, user)) is not None:
-                return Runtime(interpreter.runtime - bias & _MASK, row)
+                return PythonRuntime(interpreter.runtime - bias & _MASK, row)
         return None
 
     def _interpreter(self, file_key: str) -> Interpreter | None:
@@ -73,9 +65,9 @@ class PythonRuntimes:
             except (FileNotFoundError, TimeoutError):  # gone, or its file system does not answer: it is tried again
                 return None
             except LayoutError as error:
-                self._refuse(str(error))
+                self.refusals.add(str(error))
             except OSError as error:
-                self._refuse(f"the file cannot be read: {error.strerror}")
+                self.refusals.add(f"the file cannot be read: {error.strerror}")
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]
             self._files[file_key] = interpreter
@@ -93,21 +85,13 @@ class PythonRuntimes:
     def _row(self, layout: PythonLayout, user: Callable[[], int | None]) -> int | None:
         if layout not in self._rows:
             if len(self.layouts) >= MAX_LAYOUTS:
-                self._refuse(f"more than {MAX_LAYOUTS} builds of CPython on this host")
+                self.refusals.add(f"more than {MAX_LAYOUTS} builds of CPython on this host")
                 return None
             if (owner := user()) != 0:  # processes that have ended count as those of one user
                 if self._rows_of_users[owner] >= MAX_LAYOUTS_OF_USER:
-                    self._refuse(f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user")
+                    self.refusals.add(f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user")
                     return None
                 self._rows_of_users[owner] += 1
             self._rows[layout] = len(self.layouts)
             self.layouts.append(layout)
         return self._rows[layout]
-
-    def _refuse(self, reason: str) -> None:
-        if reason not in self.refused and len(self.refused) >= MAX_REASONS:  # a file says which version it is
-            reason = "other reasons"
-        self.refused[reason] += 1
-        metrics.PYTHON_REFUSED.labels(reason).inc()
-        if self.refused[reason] == 1:
-            log.info("the functions of a Python interpreter are not shown: %s", reason)

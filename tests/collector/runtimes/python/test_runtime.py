@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from collector.elf.reader import bytes_reader
 from collector.runtimes.python.layout import LayoutError
-from collector.runtimes.python.runtime import MAX_LAYOUTS, MAX_LAYOUTS_OF_USER, MAX_REASONS, PythonRuntimes, Runtime
+from collector.runtimes.python.runtime import MAX_LAYOUTS, MAX_LAYOUTS_OF_USER, PythonRuntime, PythonRuntimes
 from collector.runtimes.python.symbols import find_interpreter
+from collector.runtimes.refusals import MAX_REASONS
 from tests.collector.runtimes.python.interpreters import Interpreter, interpreters
 from tests.collector.runtimes.python.test_layout import PUBLISHED_3_14, published
 
@@ -69,10 +70,10 @@ def test_the_interpreter_of_a_file_is_found_by_what_it_exports(python: Interpret
     listed = subprocess.run(["nm", "-D", python.library], capture_output=True, text=True, check=True).stdout
     symbol = next(int(line.split()[0], 16) for line in listed.splitlines() if line.split()[-1] == "_PyRuntime")
     ranges = [mapped_range("gnu:2", 5), mapped_range(""), mapped_range("gnu:1", 2**64 - 0x7F00_0000_0000)]
-    assert runtimes.find(ranges) == runtimes.find(ranges) == Runtime(0x7F00_0000_0000 + symbol, 0)
+    assert runtimes.find(ranges) == runtimes.find(ranges) == PythonRuntime(0x7F00_0000_0000 + symbol, 0)
     assert runtimes.find(ranges[:1]) is None
     assert sorted(opened) == ["gnu:1", "gnu:2"]
-    assert runtimes.refused == {}
+    assert runtimes.refusals.counted == {}
 
 
 def test_a_file_that_is_gone_is_looked_for_again() -> None:
@@ -108,7 +109,7 @@ def test_builds_that_cannot_be_read_are_counted_by_the_reason(build: Build, tmp_
     files = {"gnu:1": debug, "gnu:2": old}
     runtimes = PythonRuntimes(lambda build_id: os.open(files[build_id], os.O_RDONLY))
     assert runtimes.find([mapped_range("gnu:1"), mapped_range("gnu:2")]) is None
-    assert [text.split(":")[0] for text in runtimes.refused] == [
+    assert [text.split(":")[0] for text in runtimes.refusals.counted] == [
         "debug builds of CPython 3.11 and 3.12 have other offsets",
         "expected Py_Version",
     ]
@@ -117,9 +118,9 @@ def test_builds_that_cannot_be_read_are_counted_by_the_reason(build: Build, tmp_
 def test_files_that_invent_versions_do_not_make_endless_reasons() -> None:
     runtimes = PythonRuntimes(lambda build_id: None)
     for version in range(1000):
-        runtimes._refuse(f"version {version}")
-    assert len(runtimes.refused) == MAX_REASONS + 1
-    assert runtimes.refused["other reasons"] == 1000 - MAX_REASONS
+        runtimes.refusals.add(f"version {version}")
+    assert len(runtimes.refusals.counted) == MAX_REASONS + 1
+    assert runtimes.refusals.counted["other reasons"] == 1000 - MAX_REASONS
 
 
 def test_builds_beyond_the_program_s_table_are_refused() -> None:
@@ -127,7 +128,7 @@ def test_builds_beyond_the_program_s_table_are_refused() -> None:
     runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY))
     runtimes.layouts += [None] * MAX_LAYOUTS  # type: ignore[list-item]
     assert runtimes.find([mapped_range("gnu:1")]) is None
-    assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS} builds of CPython on this host"]
+    assert list(runtimes.refusals.counted) == [f"more than {MAX_LAYOUTS} builds of CPython on this host"]
 
 
 @given(st.data())
@@ -160,7 +161,7 @@ def test_one_user_does_not_fill_the_program_s_table(build: Build, tmp_path: Path
     for number in range(MAX_LAYOUTS):
         runtimes.find([mapped_range(str(number))], lambda: user)
     assert len(runtimes.layouts) == MAX_LAYOUTS_OF_USER
-    assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user"]
+    assert list(runtimes.refusals.counted) == [f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user"]
     for number in range(1000, 1020):
         assert runtimes.find([mapped_range(str(number))], lambda: 0) is not None
     assert runtimes.find([mapped_range("2000")], lambda: 1234) is not None
