@@ -20,6 +20,7 @@ from gateway.scrape.job import (
     TargetsUrl,
 )
 from gateway.scrape.known_fields import GLOBAL_ABOUT_METRICS, NOT_ABOUT_SCRAPING
+from gateway.scrape.kubernetes.config import take_kubernetes
 from gateway.scrape.target_groups import take_group, take_labels
 from icestream.files.yaml_file import load_yaml, shown
 from icestream.labels.relabel_config import parse_rules
@@ -28,6 +29,7 @@ from icestream.settings import SettingError
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
 
 _SOURCES = ("file_sd_configs", "http_sd_configs", "dns_sd_configs")
+_KUBERNETES = "kubernetes_sd_configs"
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ def _job(fields: ConfigFields, defaults: _Global) -> ScrapeJob:
         files=tuple(file for one in sources["file_sd_configs"] for file in _files(one)),
         urls=tuple(_url(one) for one in sources["http_sd_configs"]),
         dns=tuple(name for one in sources["dns_sd_configs"] for name in _dns(one)),
+        kubernetes=tuple(take_kubernetes(one) for one in fields.groups(_KUBERNETES)),
         profiles=_profiles(profiling.group("pprof_config")),
         rules=parse_rules(fields.pop("relabel_configs"), f"{fields.where}: relabel_configs"),
         scheme=fields.text("scheme", "http"),

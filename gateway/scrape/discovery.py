@@ -12,7 +12,17 @@ from gateway import metrics
 from gateway.labels import to_labels
 from gateway.readers.valid_texts import load_json
 from gateway.scrape.http_client import HttpClient, ScrapeError
-from gateway.scrape.job import REFRESH_S, DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
+from gateway.scrape.job import (
+    REFRESH_S,
+    DnsName,
+    KubernetesSource,
+    ScrapeJob,
+    TargetGroup,
+    TargetsUrl,
+    labels_of_group,
+    parameters_of,
+)
+from gateway.scrape.kubernetes.targets import KubernetesTargets
 from gateway.scrape.names import NotResolved, resolve
 from gateway.scrape.target_groups import TargetList, parse_list
 from icestream.files.yaml_file import load_yaml, shown
@@ -25,8 +35,11 @@ _LARGEST_LIST = 10_000_000
 _LOGGED = 10
 """The most invalid targets that the log names at once."""
 
-_Source = str | TargetsUrl | DnsName
-"""A source of targets: a file, a server or a name."""
+_CHANGES_S = 5.0
+"""Changes in a Kubernetes cluster are taken together for this time: pods often come by the hundred."""
+
+_Source = str | TargetsUrl | DnsName | KubernetesSource
+"""A source of targets: a file, a server, a name or a Kubernetes cluster."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,8 +53,8 @@ class Target:
 
 
 class Discovery:
-    """Finds the targets of one job. If a file, a server or a name cannot tell them now, its last ones count.
-    What is invalid in a list is left out."""
+    """Finds the targets of one job. If a source cannot tell them now, its last ones count. What is invalid in a list is
+    left out. Make it in an event loop."""
 
     def __init__(self, job: ScrapeJob) -> None:
         self._job = job
@@ -49,8 +62,17 @@ class Discovery:
         self._known: dict[_Source, TargetList] = {}
         self._failed: set[_Source] = set()
         self._invalid: set[str] = set()
+        self._lists: list[TargetList] = []
+        """Those of all sources but Kubernetes clusters."""
+        self._due = 0.0
+        self._changed = asyncio.Event()
+        self._kubernetes = {
+            source: KubernetesTargets(source, self._client, self._changed.set) for source in job.kubernetes
+        }
 
     async def close(self) -> None:
+        for cluster in self._kubernetes.values():
+            await cluster.close()
         await self._client.close()
 
     @property
@@ -58,13 +80,33 @@ class Discovery:
         """When to ask for the targets again: a source that failed is not left alone for a long refresh interval."""
         return min(self._job.refresh_s, REFRESH_S) if self._failed else self._job.refresh_s
 
-    async def targets(self) -> set[Target]:
-        """Returns the targets after relabeling."""
-        of_files, others = await asyncio.gather(
-            asyncio.to_thread(self._of_files),
-            asyncio.gather(*map(self._of_url, self._job.urls), *map(self._of_name, self._job.dns)),
-        )
-        return await asyncio.to_thread(self._targets, [*of_files, *others])
+    async def wait(self) -> bool:
+        """Returns when to ask for the targets again; whether only those of Kubernetes clusters have changed."""
+        await asyncio.sleep(min(_CHANGES_S, self.refresh_s))
+        try:
+            async with asyncio.timeout_at(self._due):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def targets(self, only_changed: bool = False) -> set[Target]:
+        """Returns the targets after relabeling. `only_changed`: asks none but Kubernetes clusters."""
+        self._changed.clear()
+        if not only_changed:
+            of_files, others = await asyncio.gather(
+                asyncio.to_thread(self._of_files),
+                asyncio.gather(*map(self._of_url, self._job.urls), *map(self._of_name, self._job.dns)),
+            )
+            self._lists = [*of_files, *others]
+            self._due = asyncio.get_running_loop().time() + self.refresh_s
+        of_clusters = [self._of_cluster(source) for source in self._kubernetes]
+        return await asyncio.to_thread(self._targets, [*self._lists, *of_clusters])
+
+    def _of_cluster(self, source: KubernetesSource) -> TargetList:
+        cluster = self._kubernetes[source]
+        self._known[source] = cluster.now()
+        return self._as_before(source, cluster.error) if cluster.error else self._found(source, self._known[source])
 
     def _targets(self, lists: list[TargetList]) -> set[Target]:
         invalid = set(itertools.chain(*(one.invalid for one in lists)))

@@ -10,21 +10,25 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
+from gateway.readers.valid_texts import load_object
 from gateway.scrape.job import Http
 from icestream import __version__
 from icestream.http.inward_redirects import leads_inward
 
 _MAX_REDIRECTS = 3
+_READ_OF_ERRORS = 10_000
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HEADERS = {"User-Agent": f"icestream/{__version__}", "Accept-Encoding": "identity"}
 
 
 class ScrapeError(Exception):
-    """A target or a server that lists targets did not answer as expected. `result` is a value of a metric's label."""
+    """A target or a server that lists targets did not answer as expected. `result` is a value of a metric's label,
+    `status` the answer's where that was it."""
 
-    def __init__(self, result: str, message: str) -> None:
+    def __init__(self, result: str, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.result = result
+        self.status = status
 
 
 class HttpClient:
@@ -68,12 +72,23 @@ class HttpClient:
                 ) as answer:
                     if not (http.follow_redirects and answer.status in _REDIRECTS and "Location" in answer.headers):
                         if answer.status != 200:
-                            raise ScrapeError("status", f"it answers {answer.status} {answer.reason or ''}".rstrip())
+                            said = f"{answer.status} {answer.reason or ''}".rstrip() + await _message(answer)
+                            raise ScrapeError("status", f"it answers {said}", answer.status)
                         yield answer
                         return
                     at = _redirected(at, answer.headers["Location"])
                     await check_not_inward(first, at)
             raise ScrapeError("redirects", f"more than {_MAX_REDIRECTS} redirects")
+
+
+async def _message(answer: aiohttp.ClientResponse) -> str:
+    """Returns what a Kubernetes API server says about the status."""
+    if answer.content_type != "application/json":
+        return ""
+    try:
+        return f": {load_object(await answer.content.read(_READ_OF_ERRORS))['message']!s:.300}"
+    except (KeyError, ValueError, RecursionError):
+        return ""
 
 
 def _redirected(at: URL, location: str) -> URL:

@@ -96,6 +96,28 @@ class DnsName:
 
 
 @dataclass(frozen=True)
+class ApiServer:
+    """Where a Kubernetes API server is, and how it is asked."""
+
+    url: str
+    http: Http = field(default_factory=Http)
+
+
+@dataclass(frozen=True)
+class KubernetesSource:
+    """Which objects of a Kubernetes cluster are targets."""
+
+    role: str
+    server: ApiServer
+    namespaces: tuple[str, ...] = ()  # none: all
+    selectors: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    """Parameters of the API for kinds of objects."""
+
+    def __str__(self) -> str:
+        return f"{self.server.url} ({self.role})"
+
+
+@dataclass(frozen=True)
 class ScrapeJob:
     name: str
     interval_s: float = 15.0
@@ -106,6 +128,7 @@ class ScrapeJob:
     """Patterns of files with groups of targets."""
     urls: Sequence[TargetsUrl] = ()
     dns: Sequence[DnsName] = ()
+    kubernetes: Sequence[KubernetesSource] = ()
     profiles: Sequence[ProfilePath] = GO_PROFILES
     rules: Sequence[Rule] = ()
     scheme: str = "http"

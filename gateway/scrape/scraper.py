@@ -63,13 +63,14 @@ class Scraper:
         discovery = Discovery(job)
         fetcher = Fetcher(job, self._settings, reading)
         loops: Loops = {}
+        only_changed = False
         try:
             while True:
                 try:
-                    await self._follow(job, await discovery.targets(), loops, fetcher, waiting)
+                    await self._follow(job, await discovery.targets(only_changed), loops, fetcher, waiting)
                 except Exception:  # a fault of ours, found by what a file or a name server says, must not end the job
                     _log.exception("scrape job %s: its targets stay as they are", job.name)
-                await asyncio.sleep(discovery.refresh_s)
+                only_changed = await discovery.wait()
         finally:
             await _end([task for tasks in loops.values() for task in tasks])
             await fetcher.close()

@@ -29,7 +29,7 @@ def take_group(fields: ConfigFields) -> TargetGroup:
     """Raises SettingError."""
     targets = fields.texts("targets", empty=True)
     for target in targets:
-        if not _is_address(target):
+        if not is_address(target):
             raise SettingError(f"{fields.where}: {_no_address(target)}")
     group = TargetGroup(tuple(targets), take_labels(fields.group("labels")))
     fields.end()
@@ -72,11 +72,12 @@ def _with_valid_addresses(group: Any, invalid: set[str], where: str) -> Any:
     """Returns the group without its invalid addresses, which are added to `invalid`."""
     if not isinstance(group, dict) or not isinstance(targets := group.get("targets"), list):
         return group
-    invalid.update(f"{where}: {_no_address(target)}" for target in targets if not _is_address(target))
-    return {**group, "targets": [target for target in targets if _is_address(target)]}
+    invalid.update(f"{where}: {_no_address(target)}" for target in targets if not is_address(target))
+    return {**group, "targets": [target for target in targets if is_address(target)]}
 
 
-def _is_address(target: Any) -> bool:
+def is_address(target: Any) -> bool:
+    """Whether this is HOST:PORT or HOST."""
     return isinstance(target, str) and _ADDRESS.fullmatch(target) is not None
 
 

@@ -176,7 +176,7 @@ def test_what_others_have_in_global_is_named(tmp_path: Path) -> None:
         ("{job_name: a, http_sd_configs: [{url: 'http://u:secret@h/x'}]}", "without a password"),
         ("{job_name: a, http_sd_configs: [{url: 'http://h/x', proxy_url: 'p:secret'}]}", "proxy_url: expected http"),
         ("{job_name: a, oauth2: {client_id: x}}", r"\(a\): icestream does not support oauth2, which others have"),
-        ("{job_name: a, kubernetes_sd_configs: [{role: pod}]}", "does not support kubernetes_sd_configs"),
+        ("{job_name: a, consul_sd_configs: [{server: c}]}", "does not support consul_sd_configs"),
         ("{job_name: a, sample_limit: 5}", "does not support sample_limit"),
         ("{job_name: a, metrics_path: /metrics}", "does not support metrics_path"),
         ("{job_name: a, tls_config: {min_version: TLS13}}", "tls_config: icestream does not support min_version"),
