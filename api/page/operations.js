@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { bar, byId, element, replaceRows } from "./base/dom.js";
 import { formatBounds, formatCount, formatShare, formatValue } from "./base/format.js";
+import { Ticks } from "./controls/ticks.js";
 import { sparkline } from "./base/sparkline.js";
 import { changeCell, errorCell, perSecond } from "./costs.js";
 
@@ -10,9 +11,11 @@ const MAX_ROWS = 300;
 
 export class Operations {
   #state;
+  #ticks;
 
   constructor(state) {
     this.#state = state;
+    this.#ticks = new Ticks(state, byId("operation-rows"), byId("compare-operations"));
     for (const name of ["measure", "order", "split"]) {
       const select = byId(name);
       select.addEventListener("change", () => state.update({ [name]: select.value }));
@@ -31,6 +34,7 @@ export class Operations {
     byId("operations-skipped").textContent = skipped.length ? `Labels that requests do not have are left out: ${skipped.join(", ")}.` : "";
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
     replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf({ ...row, ...row.labels }, values.split)), values)));
+    this.#ticks.show();
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
     byId("operations-of").textContent = selector === "{}" ? "No service" : `Nothing that ${selector} selects`;
@@ -41,13 +45,15 @@ export class Operations {
   #row(row, curve, values) {
     const { service, operation = "", requests, share, selector, labels } = row;
     const to = (view) => () => this.#state.update({ view, selector, at: "" });
+    const where = [service, ...Object.values(labels)].join(" ");
+    const tick = this.#ticks.box(`${operation} ${where}`, selector);
     const graph = element("button", { type: "button", title: `Profile of ${selector}`, onclick: to("profile") }, operation || "(no operation)");
     const slow = element("button", { type: "button", title: `What slow requests of ${operation} do that fast ones do not`, onclick: to("slow") }, "Slow / fast");
     const by = values.measure || "duration";
     return element(
       "tr",
-      { "data-operation": operation, onclick: (event) => event.target.closest("button") || to(requests ? "slow" : "profile")() },
-      element("th", { scope: "row" }, graph, element("span", { class: "where" }, [service, ...Object.values(labels)].join(" "))),
+      { "data-operation": operation, onclick: (event) => event.target.closest("button, input") || to(requests ? "slow" : "profile")() },
+      element("th", { scope: "row" }, tick, graph, element("span", { class: "where" }, where)),
       element("td", {}, requests ? slow : ""),
       element("td", {}, ...(requests === undefined ? [] : traffic(row))),
       element("td", {}, ...(requests ? perRequest(row) : [])),

@@ -5,6 +5,7 @@ import { bar, byId, element, replaceRows } from "./base/dom.js";
 import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 import { withMatcher } from "./base/patterns.js";
 import { fillLabels, showLabel } from "./controls/view_bar.js";
+import { Ticks } from "./controls/ticks.js";
 import { sparkline } from "./base/sparkline.js";
 
 const MAX_ROWS = 300;
@@ -17,7 +18,7 @@ const ORDERS = {
 export class Services {
   #state;
   #order = "value";
-  #ticked = []; // values, the last two
+  #ticks;
   #listed = null; // {rows, rest, total, values, unit}: what is shown
   #unfolded = false; // whether rows of one sample are shown, too
 
@@ -27,7 +28,7 @@ export class Services {
     select.addEventListener("change", () => state.update({ label: select.value }));
     select.addEventListener("focus", () => fillLabels(state.values, select));
     byId("service-search").addEventListener("input", () => this.#showRows());
-    byId("compare-ticked").addEventListener("click", () => this.#compare());
+    this.#ticks = new Ticks(state, byId("service-rows"), byId("compare-ticked"));
     for (const button of document.querySelectorAll("#service-table [data-sort]"))
       button.addEventListener("click", () => {
         this.#order = button.dataset.sort;
@@ -47,7 +48,7 @@ export class Services {
     const used = groups.filter(({ count }) => count !== 0);
     byId("services-value").textContent = profileTypeTitle(values.profile_type);
     byId("services-label").textContent = values.label;
-    if (this.#listed?.values.label !== values.label) this.#ticked = [];
+    if (this.#listed?.values.label !== values.label) this.#ticks.clear();
     const rows = used.map((group) => ({ ...group, name: group.labels[values.label] }));
     this.#listed = { rows, rest, total, values, unit: answer.unit };
     this.#showRows();
@@ -82,38 +83,16 @@ export class Services {
       ...(others.length ? [foldedRow()] : []),
       ...(rest && !search ? [element("tr", {}, ...cells(`${formatCount(rest.groups)} others`, rest, total, unit))] : []),
     ]);
-    this.#showTicked();
-  }
-
-  #showTicked() {
-    byId("compare-ticked").disabled = this.#ticked.length !== 2;
-    for (const box of byId("service-rows").querySelectorAll("input")) box.checked = this.#ticked.includes(box.value);
-  }
-
-  #tick(value, isTicked) {
-    const others = this.#ticked.filter((other) => other !== value);
-    this.#ticked = isTicked ? [...others, value].slice(-2) : others;
-    this.#showTicked();
-  }
-
-  /** Opens the comparison of two rows: the second with the first one, at the same time. */
-  #compare() {
-    const { selector, label, start, end } = this.#state.values;
-    const [before, now] = this.#ticked.map((value) => withMatcher(selector, label, value));
-    this.#state.update({ view: "compare", selector: now, baseline_selector: before, baseline_start: start, baseline_end: end, at: "" });
+    this.#ticks.show();
   }
 
   #row(group, total, values, unit) {
     const value = group.labels[values.label];
-    const tick = element("input", {
-      type: "checkbox",
-      value,
-      "aria-label": `Compare ${value || `(no ${values.label})`}`,
-      onchange: (event) => this.#tick(value, event.target.checked),
-    });
     const selector = withMatcher(values.selector, values.label, value);
     const open = () => this.#state.update({ view: "profile", selector, at: "" });
-    const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, value || `(no ${values.label})`);
+    const shown = value || `(no ${values.label})`;
+    const tick = this.#ticks.box(shown, selector);
+    const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, shown);
     const properties = { "data-value": value, onclick: (event) => event.target.closest("button, input") || open() };
     return element("tr", properties, ...cells(name, group, total, unit, tick));
   }

@@ -14,6 +14,7 @@ export const DEFAULTS = Object.freeze({
   baseline_selector: "", // "": as selector
   baseline_start: "", // "": the time range just before, or for another selector the same one
   baseline_end: "",
+  among: "", // the rows that were ticked to be compared: JSON of [[name, selector]]
   absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
   measure: "", // what percentiles and slow requests are about. "cpu": CPU; "": duration

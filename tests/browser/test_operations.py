@@ -120,6 +120,17 @@ def test_operations_are_split_by_a_label_of_requests_and_lead_to_their_own(page:
     assert page.state()["selector"] == selector  # no process says its version
 
 
+def test_two_operations_that_are_ticked_are_compared(page: Page, site: Site) -> None:
+    page.open(view="operations", selector=CHECKOUT)
+    for row in (2, 1):
+        page.click(f"#operation-rows tr:nth-child({row}) input")
+    page.click("#compare-operations")
+    page.settle()
+    now, before = (row["selector"] for row in site.ask("operations", selector=CHECKOUT)["operations"])
+    state = page.state()
+    assert (state["view"], state["selector"], state["baseline_selector"]) == ("compare", now, before)
+
+
 def test_a_service_without_requests_says_where_they_come_from(page: Page) -> None:
     page.open(view="operations", selector='{service="search"}')
     said = page.find("#operations-empty").text

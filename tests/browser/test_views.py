@@ -87,7 +87,7 @@ def test_values_of_any_label_can_be_listed(page: Page) -> None:
     page.until(lambda: page.texts("#service-rows th") == ["1.5.0", "1.4.2", "(no version)"])
 
 
-def test_services_are_sorted_searched_and_two_that_are_ticked_compared(page: Page) -> None:
+def test_services_are_sorted_searched_and_those_that_are_ticked_compared(page: Page) -> None:
     page.open(view="services")
     names = page.texts("#service-rows th")
     page.click("#services-label")
@@ -98,13 +98,18 @@ def test_services_are_sorted_searched_and_two_that_are_ticked_compared(page: Pag
     page.type("#service-search", 3 * Keys.BACK_SPACE)
     page.until(lambda: len(page.texts("#service-rows th")) == len(names))
     assert not page.find("#compare-ticked").is_enabled()
-    for name in ("postgres", "checkout"):
+    for name in ("postgres", "checkout", "search"):
         page.click(f"tr[data-value={name}] input")
     page.click("#compare-ticked")
     page.settle()
     state = page.state()
     assert (state["view"], state["selector"]) == ("compare", CHECKOUT)
-    assert (state["baseline_selector"], state["baseline_start"]) == ('{service="postgres"}', state["start"])
+    assert (state["baseline_selector"], "baseline_start" in state) == ('{service="postgres"}', False)
+    assert page.find("#baseline-range").text == page.find("#range").text
+    assert page.texts("#ticked option") == ["postgres", "checkout", "search"]
+    page.find("#ticked").send_keys("search")
+    page.until(lambda: page.state()["selector"] == '{service="search"}')
+    assert page.state()["baseline_selector"] == '{service="postgres"}'
 
 
 def test_a_chain_of_frames_is_one_step_until_it_is_unfolded(page: Page) -> None:

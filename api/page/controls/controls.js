@@ -5,6 +5,7 @@ import { SelectorField } from "./selector_field.js";
 import { byId, element, isDark, onSchemeChange } from "../base/dom.js";
 import { profileTypeTitle } from "../base/format.js";
 import { LabelSource } from "./label_source.js";
+import { showTicked, startTicked } from "./ticks.js";
 import { RangeField } from "./range_field.js";
 import { isUtc, onSetting, setSetting } from "../base/settings.js";
 import { showHelp } from "../dialogs/help.js";
@@ -46,6 +47,7 @@ export function startControls(state, load, showProblem) {
     ),
   };
   startViews(state);
+  startTicked(state);
   startShifts(state);
   startProfileTypes(state);
   startViewBar(state, showProblem);
@@ -69,6 +71,7 @@ export function showControls(values) {
   fields.range.show(values.start, values.end);
   fields.baselineSelector.value = baseline.selector;
   fields.baselineRange.show(baseline.start, baseline.end);
+  showTicked(values);
   showProfileType(values.profile_type);
   showViewBar(values);
   byId("absolute").setAttribute("aria-pressed", String(values.absolute === "true"));
