@@ -13,8 +13,8 @@ GLOBAL_ABOUT_METRICS = (
 
 _OTHERS = {
     # of jobs of Prometheus
-    "honor_labels", "honor_timestamps", "attach_metadata", "track_timestamps_staleness", "metrics_path", "metric_relabel_configs",
-    "fallback_scrape_protocol", "enable_compression", "enable_http2", "keep_dropped_targets",
+    "honor_labels", "honor_timestamps", "track_timestamps_staleness", "metrics_path", "metric_relabel_configs",
+    "attach_metadata", "fallback_scrape_protocol", "enable_compression", "enable_http2", "keep_dropped_targets",
     "native_histogram_min_bucket_factor", "scrape_failure_log_file", "scrape_classic_histograms",
     # of how Prometheus asks
     "oauth2", "no_proxy", "proxy_from_environment", "proxy_connect_header", "min_version", "max_version", "ca",
