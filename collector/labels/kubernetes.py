@@ -44,6 +44,7 @@ class Pod:
     name: str
     namespace: str
     node: str
+    workload: str  # the Deployment, StatefulSet, DaemonSet or Job that made it, or ""
     app: str  # what its labels call the application, or ""
     labels: dict[str, str]
     containers: dict[str, tuple[str, str]]  # container ID -> name, runtime
@@ -248,10 +249,17 @@ def _pod(item: dict[str, Any]) -> Pod:
         name=clean(str(metadata["name"])),
         namespace=clean(str(metadata["namespace"])),
         node=clean(str((item.get("spec") or {}).get("nodeName") or "")),
+        workload=clean(_workload(metadata.get("ownerReferences") or [], labels.get("pod-template-hash", ""))),
         app=next((labels[name] for name in _APP_LABELS if labels.get(name)), ""),
         labels=labels,
         containers=dict(_containers(status)),
     )
+
+
+def _workload(owners: list[dict[str, Any]], template_hash: str) -> str:
+    """What made the pod. A Deployment makes it by a ReplicaSet, whose name is the Deployment's and a hash."""
+    name = next((str(owner["name"]) for owner in owners if owner.get("controller")), "")
+    return name.removesuffix(f"-{template_hash}") if template_hash else name
 
 
 def _containers(status: dict[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:

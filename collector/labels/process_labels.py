@@ -69,6 +69,7 @@ def process_labels(described: ProcessDescription, environment: Mapping[str, str]
         "pod_uid": group.pod_uid or described.container.pod_uid,
         "service": service_name.KERNEL if described.kernel else named,
         "unit": clean(group.unit),
+        "workload": described.pod.workload if described.pod else "",
     }
     for label, names in RESOURCE_LABELS.items():
         labels[label] = next((resource[name] for name in names if name in resource), "")

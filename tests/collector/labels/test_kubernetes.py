@@ -282,6 +282,20 @@ def test_any_answer_is_taken_or_refused(answer: Any) -> None:
             assert isinstance(parse(asked), dict)
 
 
+@pytest.mark.parametrize(
+    ("kind", "owner", "workload"),
+    [
+        ("ReplicaSet", "shop-7d4f9c6b8d", "shop"),
+        ("StatefulSet", "kafka", "kafka"),
+        ("Job", "report-29384", "report-29384"),
+    ],
+)
+def test_a_pod_has_the_workload_that_made_it(kind: str, owner: str, workload: str) -> None:
+    owners = [{"kind": "Other", "name": "no-controller"}, {"kind": kind, "name": owner, "controller": True}]
+    assert parse(pod_list(pod(ownerReferences=owners)))[UID].workload == workload
+    assert parse(pod_list(pod()))[UID].workload == ""
+
+
 def test_names_with_control_characters_are_made_harmless() -> None:
     found = parse(pod_list(pod(name="a\x1b[2J", namespace="n" * 1000)))[UID]
     assert found.name == "a?[2J"

@@ -204,7 +204,11 @@ class Cluster(Pods):
     def find(self, pod_uid: str, container_id: str) -> Pod | None:
         self.pause += 1
         containers = {CONTAINER: ("main", "containerd")}
-        return Pod(POD, "shop-x2x", "prod", "node-1", "shop", {"team": "blue"}, containers) if self.pause > 2 else None
+        return (
+            Pod(POD, "shop-x2x", "prod", "node-1", "shop", "shop", {"team": "blue"}, containers)
+            if self.pause > 2
+            else None
+        )
 
 
 def test_a_pod_that_becomes_known_gives_the_threads_other_labels(monkeypatch: pytest.MonkeyPatch) -> None:
