@@ -1,4 +1,4 @@
-# `make` lists the targets. They install into this folder (.venv, deploy/kafka/lib), except for apt packages.
+# `make` lists the targets. They install into this folder (.venv), except for apt packages.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -80,7 +80,7 @@ mypy-and-test-ebpf:
 	  $(MAKE) --no-print-directory test-ebpf; result=$$?; \
 	  wait $$mypy && echo "mypy found nothing" || { result=$$?; cat $$aside; }; rm $$aside; exit $$result
 
-kafka: ## fetch Apache Kafka (Maven, Java), which `icestream up` then uses as its broker
+kafka: ## install Java and Maven, and fetch Apache Kafka into .venv: `icestream up` then uses it as its broker
 	@deploy/setup.sh kafka
 
 schemas: setup-test ## generate icestream/v1, icestream/pprof and icestream/pyroscope from schemas/
@@ -154,7 +154,7 @@ recording: setup ## make the recording that the demo replays on machines that ca
 	  && $(BIN)/python -m standalone.demo.condense_recording $$aside/all standalone/demo/shop.recording
 
 clean: ## remove what the other targets have made
-	rm -rf $(VENV) deploy/kafka/lib build icestream/*/build dist *.egg-info icestream/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build icestream/*/build dist *.egg-info icestream/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 setup-test:

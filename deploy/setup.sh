@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs only what is missing: packages of Debian or Ubuntu, .venv, the jars of Apache Kafka.
+# Installs only what is missing: packages of Debian or Ubuntu, and into .venv Python packages and Apache Kafka's jars.
 #
 #   deploy/setup.sh run          what icestream needs to run
 #   deploy/setup.sh test         what its tests need as well
@@ -67,7 +67,7 @@ install_packages() { # EXTRA: installs icestream with this extra, unless it is i
     local stamp=.venv/.installed-$1
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ] ||
-        [ icestream/tracing/pyproject.toml -nt "$stamp" ]; then
+        [ icestream/tracing/pyproject.toml -nt "$stamp" ] || [ icestream/tracing/VERSION -nt "$stamp" ]; then
         echo "installing Python packages into .venv"
         local pip=(.venv/bin/python -m pip install -qq --disable-pip-version-check)
         local packages=(-c constraints.txt -e icestream/tracing -e ".[$1]")
@@ -126,18 +126,13 @@ containers)
     ;;
 kafka)
     need default-jre-headless java_17
-    if [ deploy/kafka/pom.xml -nt deploy/kafka/lib ]; then
+    [ -x .venv/bin/icestream ] || install_packages standalone
+    if [ standalone/kafka/pom.xml -nt .venv/share/icestream/kafka ]; then
         need maven command -v mvn
+        apt_install
+        .venv/bin/icestream kafka --fetch
     fi
     apt_install
-    if [ deploy/kafka/pom.xml -nt deploy/kafka/lib ]; then
-        echo "fetching Apache Kafka into deploy/kafka/lib"
-        rm -rf deploy/kafka/lib deploy/kafka/lib.new
-        mvn -q -B -f deploy/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
-            -DoutputDirectory="$PWD/deploy/kafka/lib.new"
-        mv deploy/kafka/lib.new deploy/kafka/lib
-        touch deploy/kafka/lib
-    fi
     ;;
 *)
     echo "usage: deploy/setup.sh run|test|containers|kafka" >&2

@@ -1,3 +1,1 @@
 """The library that all parts of icestream share, and that users import: messages, IDs, topics, clients, settings."""
-
-__version__ = "0.1.0"

@@ -16,12 +16,12 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from icestream import __version__
 from icestream.clickhouse.without_pandas import without_pandas
 from icestream.kafka.log_repeats import LimitRepeats
 from icestream.process.printable import PrintableFormatter
 from icestream.process.standard_output import OutputError, standard_output
 from icestream.settings import SettingError, UnreadableFile, variable
+from icestream.version import VERSION
 
 GROUP = "icestream.commands"
 WRONG_USAGE = 2
@@ -117,7 +117,7 @@ def command_parser(name: str, command: Any) -> argparse.ArgumentParser:
 
 def _overview(commands: list[EntryPoint], argv: list[str]) -> int:
     if argv and argv[0] in ("--version", "-V"):
-        print(f"icestream {__version__}")
+        print(f"icestream {VERSION}")
         return 0
     asked = bool(argv) and argv[0] in ("--help", "-h", "help")
     out = sys.stdout if asked else sys.stderr

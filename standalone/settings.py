@@ -51,4 +51,6 @@ class UpSettings(KafkaSettings, DataSettings):
         "run all parts but the collector as this user if root starts them; by default icestream where "
         "that user exists, else nobody; root: all parts run as root",
     )
-    local_kafka: bool = setting(True, "start Apache Kafka if no Kafka is given and `make kafka` has fetched its jars")
+    local_kafka: bool = setting(
+        True, "start Apache Kafka if no Kafka is given and `icestream kafka --fetch` has fetched its jars"
+    )

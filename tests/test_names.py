@@ -22,14 +22,14 @@ FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas", "tests")
 OTHERS = {
     *("api/querier/v1/querier.proto", "api/types/v1/types.proto", "docs-developer/CHANGELOG-formats.md"),
     *("NNNN_name.sql", "app.py", "containers.json", "run.json", "proto/profile.proto"),
-    *("InternalDocs/code_objects.md", "Objects/locations.md", "docs/symbol_files.md", "deploy/kafka/lib.new"),
+    *("InternalDocs/code_objects.md", "Objects/locations.md", "docs/symbol_files.md"),
     *("--no-eh-frame", "icestream.logs", "api.commands.sql"),
     *("no_new_privs", "sched_yield", "_fini", "deploy_env", "___", "EAGAIN", "opentelemetry_pre_instrument"),
     *("--preload", "--workers", "--feature-gates"),
 }
 """Names of other projects, of files that a running icestream makes, and what looks like a file."""
-INSTALLED = ("deploy/kafka/lib", "icestream/tracing/build")
-"""What `make kafka` and set-up make."""
+INSTALLED = ("icestream/tracing/build",)
+"""What set-up makes."""
 
 _HEAD = r"(?<![\w/.~:}>$@-])"
 _FILE = re.compile(rf"{_HEAD}(?:\.\.?/)*(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:py|md|sql|proto|js|css|html)\b(?![/(\w])")

@@ -44,11 +44,11 @@ from api.queries.read_only_sql import ReadOnlySql
 from api.render import pprof
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
-from icestream import __version__
 from icestream.clickhouse.client import Clients
 from icestream.http.measure_requests import MeasureRequests
 from icestream.http.refuse_foreign_hosts import RefuseForeignHosts
 from icestream.http.refuse_foreign_pages import RefuseForeignPages
+from icestream.version import VERSION
 
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (
@@ -87,7 +87,7 @@ def create_app(
     `also_ready` tells /readyz why something else that this process does is not ready, or returns None if it is.
     /metrics has the metrics of the other parts in `other_parts` as well (icestream.http.metrics.PARTS).
     """
-    app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
+    app = FastAPI(title="icestream", version=VERSION, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
     stack_cache = StackCache(database, settings.api_cached_nodes)
     series = KnownSeries(database)

@@ -12,7 +12,7 @@ from api.queries.selection.time_range import TimeRange
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import depth_first_intervals
-from icestream import __version__
+from icestream.version import VERSION
 
 MEDIA_TYPE = "application/json"
 FILE_NAME = "icestream.firefox.json"
@@ -47,7 +47,7 @@ def _meta(name: str, time_range: TimeRange | None) -> dict[str, Any]:
         "preprocessedProfileVersion": 66,
         "version": 24,
         "processType": 0,
-        "product": f"icestream {__version__}: {name}",
+        "product": f"icestream {VERSION}: {name}",
         "sampleUnits": {"time": "ms", "eventDelay": "ms", "threadCPUDelta": "µs"},
         "startTime": time_range.start_unix_nano / 10**6 if time_range else 0,
         "symbolicated": True,

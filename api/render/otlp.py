@@ -28,9 +28,9 @@ from api.tree.functions import NOT_CODE, UNRESOLVED
 from api.tree.functions import Function as KnownFunction
 from api.tree.mappings import Mapping as KnownMapping
 from api.tree.stack_cache import AddressStacks
-from icestream import __version__
 from icestream.labels.otlp_labels import ATTRIBUTES
 from icestream.symbols.build_ids import without_code
+from icestream.version import VERSION
 
 MEDIA_TYPE = "application/x-protobuf"
 
@@ -72,7 +72,7 @@ def otlp(samples: SingleSamples, stacks: AddressStacks, stack_ids: np.ndarray, p
         resource = data.resource_profiles.add()
         resource.resource.attributes.extend(_resource(labels, host_id))
         scope = resource.scope_profiles.add()
-        scope.scope.name, scope.scope.version = "icestream", __version__
+        scope.scope.name, scope.scope.version = "icestream", VERSION
         for of_period, of_profile in itertools.groupby(sorted(of_resource, key=period), period):
             profile = scope.profiles.add()
             writer.describe(profile, profile_type, of_period, labels)

@@ -9,7 +9,7 @@ from api.render.paths import paths_from_root
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import depth_first_intervals
-from icestream import __version__
+from icestream.version import VERSION
 
 MEDIA_TYPE = "application/json"
 FILE_NAME = "icestream.speedscope.json"
@@ -27,7 +27,7 @@ def speedscope(graph: Graph, functions: FunctionRows, name: str, unit: str) -> I
     weights = graph.self_values[0, rows].tolist()
     head = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "exporter": f"icestream@{__version__}",
+        "exporter": f"icestream@{VERSION}",
         "name": name,
         "activeProfileIndex": 0,
         "shared": {"frames": frames},

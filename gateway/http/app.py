@@ -12,17 +12,17 @@ from gateway.http.routes import health, otlp_profiles, otlp_traces, pprof, pyros
 from gateway.intake import Intake
 from gateway.publisher import BatchPublisher
 from gateway.settings import GatewaySettings
-from icestream import __version__
 from icestream.http.measure_requests import MeasureRequests
 from icestream.http.refuse_foreign_hosts import RefuseForeignHosts
 from icestream.http.refuse_foreign_pages import RefuseForeignPages
+from icestream.version import VERSION
 
 _ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 
 
 def create_app(settings: GatewaySettings, publisher: BatchPublisher, intake: Intake | None = None) -> FastAPI:
     """`publisher` publishes what the gateway takes in. `intake`: by default one of its own."""
-    app = FastAPI(title="icestream gateway", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="icestream gateway", version=VERSION, docs_url=None, redoc_url=None)
     app.state.shared = GatewayState(settings, publisher, intake or Intake(settings, publisher))
     add_error_handlers(app)
     for routes in _ROUTES:

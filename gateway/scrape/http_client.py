@@ -12,13 +12,13 @@ from yarl import URL
 
 from gateway.readers.valid_texts import load_object
 from gateway.scrape.job import Http
-from icestream import __version__
 from icestream.http.inward_redirects import leads_inward
+from icestream.version import VERSION
 
 _MAX_REDIRECTS = 3
 _READ_OF_ERRORS = 10_000
 _REDIRECTS = (301, 302, 303, 307, 308)
-_HEADERS = {"User-Agent": f"icestream/{__version__}", "Accept-Encoding": "identity"}
+_HEADERS = {"User-Agent": f"icestream/{VERSION}", "Accept-Encoding": "identity"}
 
 
 class ScrapeError(Exception):

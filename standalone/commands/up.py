@@ -4,9 +4,10 @@
   icestream up --data ./data --no-collector
   sudo icestream up --kafka broker:9092 --clickhouse http://default@clickhouse:8123/default
 
-Without --kafka it starts a broker: Apache Kafka if `make kafka` has fetched it, else the in-process broker, which loses
-messages that are not stored yet when it ends. Without --clickhouse it keeps everything in --data for the next start.
-It makes missing topics and updates the tables. Only the collector needs root; the other parts run as the user --user.
+Without --kafka it starts a broker: Apache Kafka if `icestream kafka --fetch` has fetched it, else the in-process
+broker, which loses messages that are not stored yet when it ends. Without --clickhouse it keeps everything in --data
+for the next start. It makes missing topics and updates the tables. Only the collector needs root; the other parts run
+as the user --user.
 Ctrl-C and SIGTERM end it within 10 seconds, or within 50 if profiles of the gateway wait for a Kafka that is away.
 """
 

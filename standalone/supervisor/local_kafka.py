@@ -1,4 +1,4 @@
-"""A local Apache Kafka (KRaft, one node, loopback only) from the jars that `make kafka` puts in deploy/kafka/lib."""
+"""A local Apache Kafka (KRaft, one node, loopback only), and fetching its jars."""
 
 import base64
 import contextlib
@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -21,7 +22,9 @@ from standalone.supervisor.account import Account
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.free_port import free_port
 
-HOME = Path(__file__).resolve().parents[2] / "deploy" / "kafka"
+CONFIGURATION = Path(__file__).resolve().parents[1] / "kafka"
+JARS = Path(sys.prefix) / "share" / "icestream" / "kafka"
+"""They belong to the Python environment, as packages do: whoever may install those may fetch these."""
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 7.0
@@ -37,13 +40,34 @@ class KafkaUnavailable(Exception):
     """Kafka cannot run here, or did not start; the message says why, with the last lines of its log."""
 
 
-def why_unavailable(home: Path = HOME) -> str | None:
+def why_unavailable() -> str | None:
     """Returns why a local Kafka cannot run here, as a sentence, or None if it can."""
-    if not any((home / "lib").glob("kafka_2.13-*.jar")):
-        return f"the jars of Apache Kafka are not in {home / 'lib'}: run `make kafka`"
+    if not any(JARS.glob("kafka_2.13-*.jar")):
+        return f"the jars of Apache Kafka are not in {JARS}: run `icestream kafka --fetch`"
     if shutil.which("java") is None:
-        return "Java is not installed: run `make kafka`"
+        return "Java is not installed: install a Java runtime, 17 or newer"
     return None
+
+
+def fetch() -> Path:
+    """Puts the jars into `JARS` with Maven, in place of what is there, and returns it. Raises KafkaUnavailable, and
+    OSError where this user may not write."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable("Maven is not installed: it fetches the jars (Debian, Ubuntu: apt install maven)")
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    aside = JARS.with_name("kafka.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    argv = [
+        maven, "-q", "-B", "-f", str(CONFIGURATION / "pom.xml"), "dependency:copy-dependencies",
+        "-DincludeScope=runtime", f"-DoutputDirectory={aside}",
+    ]  # fmt: skip
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise KafkaUnavailable(f"Maven could not fetch Apache Kafka:\n{done.stdout[-3000:]}")
+    shutil.rmtree(JARS, ignore_errors=True)
+    aside.rename(JARS)
+    return JARS
 
 
 class LocalKafka:
@@ -60,9 +84,14 @@ class LocalKafka:
     """
 
     def __init__(
-        self, data: Path, port: int = 0, home: Path = HOME, user: Account | None = None, login: bool = False
+        self,
+        data: Path,
+        port: int = 0,
+        template: Path = CONFIGURATION / "server.properties",
+        user: Account | None = None,
+        login: bool = False,
     ) -> None:
-        if reason := why_unavailable(home):
+        if reason := why_unavailable():
             raise KafkaUnavailable(reason)
         data = data.resolve()
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,16 +105,15 @@ class LocalKafka:
         _write_privately(self.clients, with_login.environ(), user)
         self._settings = with_login if login else KafkaSettings(kafka=self.address)
         configuration = data / "server.properties"
-        template = (home / "server.properties").read_text()
         protocol = "SASL_PLAINTEXT" if login else "PLAINTEXT"
         configuration.write_text(
-            template.format(port=port, controller_port=controller_port, data=data, protocol=protocol)
+            template.read_text().format(port=port, controller_port=controller_port, data=data, protocol=protocol)
         )
         configuration.chmod(0o644)  # whatever the umask: `user` reads it
         java = [
             "java", _HEAP, "-XX:+UseSerialGC", *_COMPILING, "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={data / 'server-log'}",
-            "-cp", f"{home / 'lib'}/*",
+            f"-Dlog4j2.configurationFile={CONFIGURATION / 'log4j2.properties'}",
+            f"-Dicestream.logs={data / 'server-log'}", "-cp", f"{JARS}/*",
         ]  # fmt: skip
         if not (data / "log" / "meta.properties").exists():
             storage_tool = [*java, "kafka.tools.StorageTool"]

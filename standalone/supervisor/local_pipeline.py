@@ -154,7 +154,7 @@ class LocalPipeline:
         if others := others_with_login():
             log.warning(
                 "the in-process broker has no password: %s can read, forge and delete what passes through it. On a "
-                "machine of several people use Kafka, which has one (`make kafka`; docs/security.md)",
+                "machine of several people use Kafka, which has one (`icestream kafka --fetch`; docs/security.md)",
                 ", ".join(others[:3]) + (f" and {len(others) - 3} others" if len(others) > 3 else ""),
             )
         return broker

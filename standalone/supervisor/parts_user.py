@@ -12,7 +12,7 @@ from icestream.settings import variable
 from standalone.settings import UpSettings
 from standalone.supervisor.account import Account, find_account
 from standalone.supervisor.give_folder import give, let_enter, let_read, owner
-from standalone.supervisor.local_kafka import HOME, why_unavailable
+from standalone.supervisor.local_kafka import CONFIGURATION, JARS, why_unavailable
 from standalone.supervisor.reach import Needs, own_code, why_not
 
 DEFAULT = ("icestream", "nobody")
@@ -98,7 +98,7 @@ def _needs(settings: UpSettings, listen: Iterable[str]) -> Needs:
     )  # fmt: skip
     named = {Path(file).expanduser().absolute() for file in files if file}
     if _uses_local_kafka(settings):
-        named |= {Path(shutil.which("java") or "").resolve(), *(HOME / "lib").iterdir()}
+        named |= {Path(shutil.which("java") or "").resolve(), *JARS.iterdir(), *CONFIGURATION.iterdir()}
     return Needs(settings.folder, own_code() | named, _named_folders(settings), listen)
 
 

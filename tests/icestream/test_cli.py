@@ -8,7 +8,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from icestream import __version__, cli
+from icestream import cli
+from icestream.version import VERSION
 from tests.waiting import PATIENCE_S
 
 COMMANDS = sorted(entry.name for entry in entry_points(group=cli.GROUP))
@@ -92,7 +93,7 @@ def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFix
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"icestream {__version__}\n"
+    assert capsys.readouterr().out == f"icestream {VERSION}\n"
 
 
 def test_a_bad_setting_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,18 +1,17 @@
 """What `pip install` brings: built as wheels, and installed into environments of their own."""
 
 import os
-import shutil
+import re
 import subprocess
-import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from icestream import __version__
-from tests.prose import tracked
+from icestream.version import VERSION
+from tests.prose import PACKAGES, tracked
 from tests.tracing.traced import TRACE, Listener
+from tests.wheels import build_wheels, environment
 
 ROOT = Path(__file__).parents[2]
 APPLICATION = f"""
@@ -32,24 +31,20 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Builds `icestream-tracing` and `icestream`, from copies: a build leaves files where it runs."""
-    folder = tmp_path_factory.mktemp("wheels")
-    for path in tracked():
-        if not path.startswith(("tests/", "docs/", "benchmarks/")) and (ROOT / path).exists():
-            (folder / "source" / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, folder / "source" / path)
-    return _wheel(folder / "source/icestream/tracing", folder), _wheel(folder / "source", folder)
+    """Builds `icestream-tracing` and `icestream`, as a release does."""
+    tracing, whole = build_wheels(tmp_path_factory.mktemp("wheels"))
+    return tracing, whole
 
 
 @pytest.fixture(scope="module")
 def application(wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the Python of an environment with `icestream-tracing` alone."""
-    return _environment(tmp_path_factory.mktemp("application"), wheels[0])
+    return environment(tmp_path_factory.mktemp("application"), wheels[0])
 
 
 def test_an_application_gets_the_tracing_package_and_nothing_else(application: Path) -> None:
     (packages,) = application.parents[1].glob("lib/python*/site-packages")
-    assert {path.name for path in packages.iterdir()} == {"icestream", f"icestream_tracing-{__version__}.dist-info"}
+    assert {path.name for path in packages.iterdir()} == {"icestream", f"icestream_tracing-{VERSION}.dist-info"}
     assert [path.name for path in (packages / "icestream").iterdir()] == ["tracing"]
     assert (packages / "icestream/tracing/py.typed").exists()
     assert not list(packages.rglob("*.toml"))
@@ -77,37 +72,31 @@ def test_the_two_distributions_share_no_file_and_work_together(wheels: tuple[Pat
     tracing, whole = (set(zipfile.ZipFile(wheel).namelist()) for wheel in wheels)
     assert not tracing & whole
     assert {"icestream/cli.py", "api/settings.py"} <= whole
-    python = _environment(tmp_path, *wheels)
-    code = "import icestream.cli, icestream.tracing; print(icestream.__version__, icestream.tracing.status().started)"
-    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == f"{__version__} False\n"
-
-
-def test_the_two_distributions_have_one_version() -> None:
-    whole, tracing = (
-        tomllib.loads((ROOT / path).read_text())["project"]
-        for path in ("pyproject.toml", "icestream/tracing/pyproject.toml")
+    python = environment(tmp_path, *wheels)
+    code = (
+        "import icestream.cli, icestream.tracing; print(icestream.version.VERSION, icestream.tracing.status().started)"
     )
-    assert tracing["version"] == __version__
-    assert whole["dependencies"] == [f"icestream-tracing=={__version__}"]
-    assert tracing["dependencies"] == []
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == f"{VERSION} False\n"
 
 
-def _wheel(source: Path, folder: Path) -> Path:
-    before = set(folder.glob("*.whl"))
-    _pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, source)
-    (wheel,) = set(folder.glob("*.whl")) - before
-    return wheel
+def test_the_whole_requires_the_tracing_package_of_its_own_version(wheels: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(wheels[1]) as whole:
+        (metadata,) = (name for name in whole.namelist() if name.endswith(".dist-info/METADATA"))
+        required = re.findall(r"^Requires-Dist: (\S+)$", whole.read(metadata).decode(), re.MULTILINE)
+    assert required == [f"icestream-tracing=={VERSION}"]
 
 
-def _environment(folder: Path, *wheels: Path) -> Path:
-    python = folder / "venv/bin/python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    _pip("--python", python, "install", "--no-deps", "--no-index", "--no-compile", *wheels)
-    return python
+def test_the_wheel_has_every_file_of_its_packages(wheels: tuple[Path, Path]) -> None:
+    built = {name for name in zipfile.ZipFile(wheels[1]).namelist() if ".dist-info/" not in name}
+    packages = set(PACKAGES) - {"benchmarks"}
+    ours = {path for path in tracked() if path.split("/")[0] in packages and not path.startswith("icestream/tracing/")}
+    assert ours - built == {"bpf/LICENSE", "bpf/Makefile", "bpf/bcc/README.md", "sinks/schema/changes/.gitkeep"}
+    assert built - ours == set()
 
 
-def _pip(*arguments: str | Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    done = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.soak
+def test_the_same_files_give_the_same_bytes_anywhere(wheels: tuple[Path, Path], tmp_path: Path) -> None:
+    again = build_wheels(tmp_path, umask=0o077)
+    for built in (*again, *(path.with_name(path.name.replace("-py3-none-any.whl", ".tar.gz")) for path in again)):
+        assert built.read_bytes() == (wheels[0].parent / built.name).read_bytes()

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import http.server
 import json
-import shutil
 import threading
 import time
 import urllib.parse
@@ -21,7 +20,7 @@ from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from icestream.kafka import clients, oauth
 from icestream.kafka.oauth import TokenError
 from icestream.settings import KafkaSettings, SettingError
-from standalone.supervisor.local_kafka import HOME, LocalKafka
+from standalone.supervisor.local_kafka import CONFIGURATION, LocalKafka
 from streams.app import credentials
 from tests.conftest import close_clients
 from tests.ports import free_port
@@ -104,25 +103,21 @@ def test_a_mechanism_without_a_source_is_a_wrong_setting() -> None:
 
 @pytest.mark.kafka
 def test_both_clients_reach_a_kafka_that_wants_a_token(kafka_in_id: None, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "lib").symlink_to(HOME / "lib")
-    shutil.copy(HOME / "log4j2.properties", home)
     port = free_port()
-    template = (HOME / "server.properties").read_text()
+    template = (CONFIGURATION / "server.properties").read_text()
     listener = f",OAUTH://127.0.0.1:{port}"
     for name in ("listeners=CLIENTS://127.0.0.1:{port}", "advertised.listeners=CLIENTS://127.0.0.1:{port}"):
         template = template.replace(f"\n{name}", f"\n{name}{listener}")
     template = template.replace("CONTROLLER:{protocol}", "CONTROLLER:{protocol},OAUTH:SASL_PLAINTEXT")
     template += "\nlistener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER"
     template += f"\nlistener.name.oauth.oauthbearer.sasl.jaas.config={JAAS}\n"
-    (home / "server.properties").write_text(template)
+    (tmp_path / "server.properties").write_text(template)
     file = tmp_path / "token"
     settings = KafkaSettings(
         kafka=f"127.0.0.1:{port}", kafka_security_protocol="SASL_PLAINTEXT", kafka_sasl_mechanism="OAUTHBEARER",
         kafka_oauth_token_file=str(file),
     )  # fmt: skip
-    running = LocalKafka(tmp_path / "data", home=home)
+    running = LocalKafka(tmp_path / "data", template=tmp_path / "server.properties")
     running.start()
     try:
         file.write_text(unsigned(exp=time.time() + 3600))

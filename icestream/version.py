@@ -1,0 +1,5 @@
+"""The version of what is installed."""
+
+from importlib.metadata import version
+
+VERSION = version("icestream")
