@@ -27,7 +27,7 @@ REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_cod
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports test-more soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports test-more soak picture recording clean setup-test nodes
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +156,9 @@ recording: setup ## make the recording that the demo replays on machines that ca
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) build icestream/*/build dist *.egg-info icestream/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
+
+nodes: ## fetch Node 16 to 26 (600 MB), with which tests of V8 run as well
+	npm install --prefix tests/collector/runtimes/v8/fetched --silent --no-fund --no-audit --no-package-lock --ignore-scripts
 
 setup-test:
 	@PYTHON=$(PYTHON) deploy/setup.sh test

@@ -17,6 +17,7 @@
 enum managed_kind {
 	OTHERS_MISSING, /* no frame: from here on, there were too many */
 	PYTHON_CODE = 1, /* a code object of CPython (python_frames.h) */
+	V8_FUNCTION, /* a SharedFunctionInfo of V8 (v8_frames.h) */
 };
 
 #define PLACE_SHIFT 48

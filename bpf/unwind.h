@@ -12,12 +12,11 @@
 #include "go_stacks.h"
 #include "managed.h"
 #include "return_probes.h"
+#include "v8_frames.h"
 
-#ifdef COMPILED_BY_BCC /* which inlines every function */
-#define VERIFIED_ONCE static __always_inline
+#ifdef COMPILED_BY_BCC
 #define FRAMES_PER_RUN 16
 #else
-#define VERIFIED_ONCE __attribute__((noinline)) /* and global: the verifier does not follow it from where it is called */
 #define FRAMES_PER_RUN 64
 #endif
 #define RUNS 8
@@ -385,6 +384,12 @@ VERIFIED_ONCE int step(void)
 			return GO_ON;
 		request(w, REQUEST_MAPPING, at);
 		return STOP(NO_MAPPING);
+	}
+	if (is_v8_code(w, at) && leave_v8_frame()) {
+		w->cfa[frame & (MAX_FRAMES - 1)] = w->sp;
+		lose_registers(w);
+		w->interrupted = w->all_registers = false;
+		return w->pc ? GO_ON : STOP(COMPLETE);
 	}
 	w->without_rule = false;
 	stop = find_rule(w, at, &rule);

@@ -5,11 +5,18 @@
 
 #include "kernel_types.h"
 #include "python.h"
+#include "v8.h"
 
 /* A map as an argument of a helper, and the section of a program that a macro defines: both depend on the loader. */
 #ifndef COMPILED_BY_BCC
 #define MAP(name) (&name)
 #define PROGRAM_SEC(type, name) SEC(type)
+#endif
+
+#ifdef COMPILED_BY_BCC /* which inlines every function */
+#define VERIFIED_ONCE static __always_inline
+#else
+#define VERIFIED_ONCE __attribute__((noinline)) /* and global: the verifier does not follow it from where it is called */
 #endif
 
 #define MAX_KERNEL_FRAMES 127 /* the default of kernel.perf_event_max_stack */
@@ -138,6 +145,7 @@ struct walk {
 	u64 cfa[MAX_FRAMES]; /* of each user frame: its caller's stack pointer; 0 where that was not found */
 	u64 managed[2 * MAX_FRAMES]; /* the managed frames, until they are shipped behind the user frames */
 	struct python_walk python;
+	struct v8_walk v8;
 	struct context context;
 	struct labels labels; /* of the thread */
 	struct text trace_id, span_id, span_name; /* values of these */

@@ -26,6 +26,7 @@ OTHERS = {
     *("--no-eh-frame", "icestream.logs", "api.commands.sql"),
     *("no_new_privs", "sched_yield", "_fini", "deploy_env", "___", "EAGAIN", "opentelemetry_pre_instrument"),
     *("--preload", "--workers", "--feature-gates"),
+    *("--perf-basic-prof", "--no-opt", "--jitless", "--always-sparkplug", "--maglev", "--interrupt-budget"),
 }
 """Names of other projects, of files that a running icestream makes, and what looks like a file."""
 INSTALLED = ("icestream/tracing/build",)

@@ -16,6 +16,7 @@ class Kind(enum.IntEnum):
 
     OTHERS_MISSING = 0
     PYTHON_CODE = 1
+    V8_FUNCTION = 2
 
 
 class ManagedFrame(NamedTuple):

@@ -15,6 +15,7 @@ from collector.runtimes.frames import Kind, ManagedFrame
 from collector.runtimes.maps import RuntimeMaps
 from collector.runtimes.python.processes import PythonProcesses
 from collector.runtimes.unwalkable import CompilersWithoutFramePointers
+from collector.runtimes.v8.processes import V8Processes
 from icestream import ids
 from icestream.columns import index_ranges
 from icestream.v1.common_pb2 import Mapping
@@ -69,7 +70,10 @@ class Runtimes:
     def __init__(
         self, open_file: Callable[[str], int | None], program: RuntimeMaps, patiently: Patiently = at_once
     ) -> None:
-        self._known: list[Runtime] = [PythonProcesses(open_file, program, patiently)]
+        self._known: list[Runtime] = [
+            PythonProcesses(open_file, program, patiently),
+            V8Processes(open_file, program, patiently),
+        ]
         self._compilers = CompilersWithoutFramePointers(open_file, patiently)
         of_runtimes = [MappedFile(Mapping.NAMED, "", f"[{each.name}]") for each in self._known]
         self._files = [*of_runtimes, TRUNCATED]

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Leaves frames of V8 (Node 16 and newer), and takes their functions.
+ *
+ * All code that V8 generates keeps a frame pointer: the interpreter's, that of its compilers, and builtins. Below rbp lie a
+ * context and the function (JSFunction), or a number that says what kind of frame it is, which is even (src/execution/
+ * frame-constants.h). A function leads to its SharedFunctionInfo, which all closures of it have in common, and which
+ * collections move seldom. Both are recognised by the types that their maps have.
+ * Code that has no frame of its own (yet, or any more) is taken for that of the function whose frame rbp points to.
+ *
+ * Its check is numbers of parameters ^ ID * V8_ID_FACTOR.
+ */
+#ifndef ICESTREAM_V8_FRAMES_H
+#define ICESTREAM_V8_FRAMES_H
+
+#include "calls.h"
+#include "managed.h"
+
+#define V8_ID_FACTOR 0x9e3779b1U
+#define V8_MOST_FRAME_BYTES (1 << 20)
+#define V8_FRAME_KINDS 256 /* twice as many as there may be */
+#define V8_TYPE 12		   /* in a map */
+
+#define V8_IS_POINTER(word) (((word) & 3) == 1)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 10);
+	__type(key, u32);
+	__type(value, struct v8_process);
+} v8_processes SEC(".maps");
+
+static __always_inline struct v8_process *find_v8(struct walk *w)
+{
+	u32 pid = w->known_as;
+
+	return bpf_map_lookup_elem(MAP(v8_processes), &pid);
+}
+
+/* Whether code at an address in the walk's mapping is V8's. */
+static __always_inline bool is_v8_code(struct walk *w, u64 at)
+{
+	struct v8_process *v8;
+
+	if (!(w->process.runtimes & 1 << V8_FUNCTION))
+		return false;
+	v8 = find_v8(w);
+	return v8 && ((!w->mapping_chunks && w->mapping_first_chunk == FRAME_POINTERS) ||
+				  at - v8->builtins[0].start < v8->builtins[0].bytes || at - v8->builtins[1].start < v8->builtins[1].bytes);
+}
+
+/* Reads the start of an object. The type of the object; 0 if it cannot be read. */
+static __always_inline u32 read_v8_object(struct walk *w, u64 object, u32 bytes)
+{
+	u64 map;
+	u16 type;
+
+	asm volatile("" : "+r"(bytes)); /* else clang removes the mask, which the verifier needs */
+	if (!V8_IS_POINTER(object) || bpf_probe_read_user(w->v8.object, bytes & (V8_OBJECT_BYTES - 1), (void *)(object - 1)))
+		return 0;
+	map = w->v8.object[0];
+	if (!V8_IS_POINTER(map) || bpf_probe_read_user(&type, sizeof(type), (void *)(map - 1 + V8_TYPE)))
+		return 0;
+	return type;
+}
+
+static __always_inline u64 v8_word(struct walk *w, u32 offset)
+{
+	asm volatile("" : "+r"(offset));
+	return *(u64 *)((u8 *)w->v8.object + (offset & (V8_OBJECT_BYTES - 1)));
+}
+
+/* Takes the function of the walk's last frame. False: it is none. */
+static __always_inline bool take_v8_function(struct walk *w, struct v8_process *v8, u64 function)
+{
+	u32 type = read_v8_object(w, function, v8->function_shared + 8);
+	u64 shared, numbers;
+	u32 check;
+
+	if (type < v8->function_first || type > v8->function_last)
+		return false;
+	shared = v8_word(w, v8->function_shared);
+	if (read_v8_object(w, shared, v8->shared_id + 4) != v8->shared_type)
+		return false;
+	numbers = v8_word(w, v8->shared_flags - 8) << 16 >> 16;
+	check = (u32)(numbers ^ numbers >> 32) ^ (u32)v8_word(w, v8->shared_id) * V8_ID_FACTOR;
+	add_managed(w, V8_FUNCTION, shared - 1, w->d.user_depth - 1, check, 0);
+	return true;
+}
+
+/* Finds the caller of the frame that was stored last, which is one of V8's code. False: rbp points to no frame of V8. */
+VERIFIED_ONCE int leave_v8_frame(void)
+{
+	struct walk *w = this_walk();
+	struct v8_process *v8;
+	u64 frame[4], cfa; /* the function, the context or kind of the frame, the caller's rbp, the return address */
+
+	if (!w)
+		return false;
+	v8 = find_v8(w);
+	if (!v8 || w->bp < w->sp || w->bp - w->sp > V8_MOST_FRAME_BYTES || w->bp & 7 ||
+		bpf_probe_read_user(frame, sizeof(frame), (void *)(w->bp - 16)))
+		return false;
+	cfa = w->bp + 16;
+	if (w->all_registers && !called_this(w, frame[3], MOST_CODE_BYTES) && find_caller_without_frame(w, &cfa)) {
+		w->sp = cfa;
+		return true;
+	}
+	if ((frame[1] & 1 || frame[1] >= V8_FRAME_KINDS) && !(V8_IS_POINTER(frame[1]) && take_v8_function(w, v8, frame[0])))
+		return false;
+	w->bp = frame[2];
+	w->pc = frame[3];
+	w->sp = cfa;
+	return true;
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""Frames of JavaScript in V8: Node and what else embeds it."""
