@@ -17,6 +17,7 @@ from sinks.clickhouse.cluster import ONE_SERVER, Cluster, ClusterError, create_l
 from sinks.clickhouse.migrate import FOLDER, MigrationError, check, migrate, schema_files, shown
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.settings import RollupDays
+from tests.last_release import unpack_last_release
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 from tests.waiting import wait_until
 
@@ -63,6 +64,14 @@ def test_later_changes_are_applied_and_their_absence_is_told(empty: Clients, fol
     check(empty.get(), empty.dsn, folder)
 
 
+def test_a_file_that_was_released_is_as_it_was(tmp_path: Path) -> None:
+    unpack_last_release(tmp_path, "sinks/schema")
+    now = {file.name: file.checksum for file in schema_files()}
+    released = {file.name: file.checksum for file in schema_files(tmp_path / "sinks/schema")}
+    assert released
+    assert {name: now.get(name) for name in released} == released
+
+
 def test_later_changes_come_after_all_else_in_new_tables(empty: Clients, folder: Path) -> None:
     assert migrate(empty.get(), folder)[-1] == "0001_more"
     assert empty.get().query("SELECT count() FROM spans WHERE more = 0").result_rows == [(0,)]
@@ -100,6 +109,7 @@ from icestream.clickhouse.client import Clients
 from icestream.topics import SAMPLES
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.clickhouse.migrate import migrate
+from tests.last_release import unpack_last_release
 from tests.sinks.messages import make_range, sample_batch, tables
 
 class Mortal(ClickHouseSink):
