@@ -18,6 +18,8 @@ enum managed_kind {
 	OTHERS_MISSING, /* no frame: from here on, there were too many */
 	PYTHON_CODE = 1, /* a code object of CPython (python_frames.h) */
 	V8_FUNCTION, /* a SharedFunctionInfo of V8 (v8_frames.h) */
+	HOTSPOT_CODE, /* a blob of a JVM (hotspot_frames.h) */
+	HOTSPOT_METHOD, /* a Method of it */
 };
 
 #define PLACE_SHIFT 48
@@ -25,6 +27,14 @@ enum managed_kind {
 #define OBJECT_MASK ((1ULL << PLACE_SHIFT) - 1)
 #define WITH_NEXT 1022ULL
 #define UNPLACED 1023ULL
+
+/* The word at an offset in what was read of a process. `mask`: of its size, a power of two; behind it there is room for a
+ * word more. */
+static __always_inline u64 word_at(u64 *bytes, u32 offset, u32 mask)
+{
+	asm volatile("" : "+r"(offset));
+	return *(u64 *)((u8 *)bytes + (offset & mask));
+}
 
 /* Objects that were requested, each at its hash. One that another displaces is requested again. */
 #define SEEN_BITS 14

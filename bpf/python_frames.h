@@ -62,12 +62,6 @@ struct {
 	__type(value, struct python_process);
 } python_processes SEC(".maps");
 
-static __always_inline u64 word_at(u64 *bytes, u32 offset, u32 mask)
-{
-	asm volatile("" : "+r"(offset));
-	return *(u64 *)((u8 *)bytes + (offset & mask));
-}
-
 static __always_inline struct python_layout *layout_of(struct walk *w)
 {
 	u32 row = w->python.layout;

@@ -6,6 +6,12 @@
 #include "maps.h"
 #include <bpf/bpf_core_read.h>
 
+#ifdef COMPILED_BY_BCC /* which inlines every function */
+#define VERIFIED_ONCE static __always_inline
+#else
+#define VERIFIED_ONCE __attribute__((noinline)) /* and global: the verifier does not follow it from where it is called */
+#endif
+
 /* Offset in a thread's kernel stack of the registers with which it entered the kernel. 16384 is THREAD_SIZE in
  * arch/x86/include/asm/page_64_types.h; kernels with KASAN have larger stacks, but also bpf_task_pt_regs. */
 #ifndef OFFSET_REGISTERS

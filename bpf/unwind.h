@@ -10,6 +10,7 @@
 
 #include "calls.h"
 #include "go_stacks.h"
+#include "hotspot_frames.h"
 #include "managed.h"
 #include "return_probes.h"
 #include "v8_frames.h"
@@ -21,7 +22,6 @@
 #endif
 #define RUNS 8
 #define USER_CS 0x33
-#define MOST_FRAME_BYTES (1 << 20)
 #define NULL_PAGE_BYTES 4096
 
 enum cfa_kind {
@@ -379,6 +379,15 @@ VERIFIED_ONCE int step(void)
 	w->hash = mix(w->hash, at);
 	w->d.user_depth = frame + 1;
 	w->cfa[frame & (MAX_FRAMES - 1)] = 0;
+#ifndef COMPILED_BY_BCC /* the walk has to stay small where every function is inlined */
+	if (w->process.runtimes & 1 << HOTSPOT_CODE) {
+		stop = hotspot_step();
+		if (stop != NO_BLOB) {
+			lose_registers(w);
+			return stop;
+		}
+	}
+#endif
 	if (!find_mapping(w, at)) {
 		if (called_null(w))
 			return GO_ON;

@@ -3,6 +3,7 @@
 #ifndef ICESTREAM_WALK_H
 #define ICESTREAM_WALK_H
 
+#include "hotspot.h"
 #include "kernel_types.h"
 #include "python.h"
 #include "v8.h"
@@ -40,9 +41,12 @@ enum end {
 	READ_FAULT, /* the stack could not be read */
 	REPLACED,	/* user space replaced what the walk used (tables_stayed in unwind.h) */
 	TOO_DEEP,	/* more than MAX_FRAMES */
+	VIRTUAL_THREAD, /* of Java: its outer frames are in the heap */
 	UNWALKABLE, /* + number of a runtime: its compiler keeps no frame pointers, and nothing else is known about its code */
 	ENDS = UNWALKABLE + 6,
 };
+
+#define HOTSPOT 0 /* its number: COMPILERS in collector/bpf/samples.py */
 
 /* What a step returns: GO_ON, or STOP(enum end), which ends the walk. */
 #define GO_ON 0
@@ -146,6 +150,7 @@ struct walk {
 	u64 managed[2 * MAX_FRAMES]; /* the managed frames, until they are shipped behind the user frames */
 	struct python_walk python;
 	struct v8_walk v8;
+	struct hotspot_walk hotspot;
 	struct context context;
 	struct labels labels; /* of the thread */
 	struct text trace_id, span_id, span_name; /* values of these */

@@ -11,7 +11,7 @@ from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.processes.mapped_history import Located
 from collector.processes.mappings import ProcessMappings
 from collector.processes.perfmap import JitName
-from collector.runtimes.merge import managed_frames, merge
+from collector.runtimes.merge import ManagedFrames, managed_frames, merge, replaced
 from collector.runtimes.processes import Runtimes
 from icestream import ids
 from icestream.columns import index_ranges
@@ -38,7 +38,8 @@ def locate(
     by one, into the call.
 
     A stack ends with the first user frame that no mapping covers: the walk went wrong there, and what follows is no
-    caller, but for what called a null pointer. A stack whose outermost frame was not reached gets one more frame, whose
+    caller, but for what called a null pointer. It goes on where the walk knew the frame as a managed one: its code may
+    lie where nothing was mapped before. A stack whose outermost frame was not reached gets one more frame, whose
     name says why.
     collector/runtimes/merge.py says where managed frames stand.
     """
@@ -57,13 +58,18 @@ def locate(
     rows.add_named(np.flatnonzero(marks), TRUNCATED, _WITHOUT_RULE)
 
     lost = (position >= kernel_depth) & (rows.mapping == 0) & (addresses >= _NULL_PAGE_BYTES)
+    managed = managed_frames(
+        samples.stack_kernel_depth.astype(np.int64), samples.stack_managed.astype(np.int64), samples.managed_words
+    )
+    if len(managed.stack):
+        lost &= ~replaced(stack, position, managed)
     end = np.full(len(depth), np.iinfo(np.int64).max)
     np.minimum.at(end, stack[lost], position[lost])
     keep = position <= end[stack]
     rows.keep(keep)
     stack = stack[keep]
     if runtimes is not None and len(samples.managed_words):
-        stack = _add_managed(samples, runtimes, rows, stack, position[keep])
+        stack = _add_managed(samples, runtimes, managed, rows, stack, position[keep])
     depth = np.bincount(stack, minlength=len(depth))
     stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
     if samples.stack_queued is not None:
@@ -88,12 +94,11 @@ def locate(
 
 
 def _add_managed(
-    samples: DrainedSamples, runtimes: Runtimes, rows: "_Rows", stack: np.ndarray, position: np.ndarray
-) -> np.ndarray:
+    samples: DrainedSamples, runtimes: Runtimes, frames: ManagedFrames, rows: "_Rows",
+    stack: np.ndarray, position: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     """Puts managed frames between the native frames, whose `stack` and `position` are given. Returns the stack of each
     frame."""
-    depth = samples.stack_managed.astype(np.int64)
-    frames = managed_frames(samples.stack_kernel_depth.astype(np.int64), depth, samples.managed_words)
     functions = runtimes.functions(samples.stack_pid[frames.stack], samples.managed_words, samples.managed_info)
     rows.append(functions.files, functions.file, functions.names, functions.name)
     frames = frames.repeated(functions.counts)

@@ -27,7 +27,8 @@ COUNTERS = (
     "python_no_thread", "python_cut",
     "off_cpu_followed", "off_cpu_short", "lost_off_cpu_buffer_full", "lost_off_cpu_table_full",
     "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
-    "stack_replaced", "stack_too_deep", *(f"stack_code_of_{name.lower()}" for name in COMPILERS),
+    "stack_replaced", "stack_too_deep", "stack_virtual_thread",
+    *(f"stack_code_of_{name.lower()}" for name in COMPILERS),
 )  # fmt: skip
 
 PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`: what `profile` continues with

@@ -19,6 +19,7 @@ ENDS = (
     "stack not readable",
     "unwinding tables replaced",
     "too deep",
+    "frames of a virtual thread in the heap",
     *(f"code of {name}" for name in COMPILERS),
 )
 """`enum end` of bpf/walk.h in words; "" means complete."""

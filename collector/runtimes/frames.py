@@ -17,6 +17,8 @@ class Kind(enum.IntEnum):
     OTHERS_MISSING = 0
     PYTHON_CODE = 1
     V8_FUNCTION = 2
+    HOTSPOT_CODE = 3
+    HOTSPOT_METHOD = 4
 
 
 class ManagedFrame(NamedTuple):

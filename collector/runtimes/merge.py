@@ -46,6 +46,13 @@ def managed_frames(kernel_depth: np.ndarray, managed_depth: np.ndarray, words: n
     return ManagedFrames(stack, position, order, placed)
 
 
+def replaced(stack: np.ndarray, position: np.ndarray, managed: ManagedFrames) -> np.ndarray:
+    """Which of these native frames (int64) have managed frames in their place: bool."""
+    key = stack.astype(np.uint64) * _PLACES + position.astype(np.uint64)
+    managed_key = managed.stack.astype(np.uint64) * _PLACES + managed.position.astype(np.uint64)
+    return np.isin(key, managed_key[managed.placed])
+
+
 def merge(
     stack: np.ndarray, position: np.ndarray, generated: np.ndarray, managed: ManagedFrames
 ) -> tuple[np.ndarray, np.ndarray]:

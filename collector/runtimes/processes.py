@@ -12,6 +12,7 @@ from collector.processes.patience import Patiently, at_once
 from collector.processes.perfmap import JitName
 from collector.runtimes import frames
 from collector.runtimes.frames import Kind, ManagedFrame
+from collector.runtimes.hotspot.processes import HotspotProcesses
 from collector.runtimes.maps import RuntimeMaps
 from collector.runtimes.python.processes import PythonProcesses
 from collector.runtimes.unwalkable import CompilersWithoutFramePointers
@@ -73,6 +74,7 @@ class Runtimes:
         self._known: list[Runtime] = [
             PythonProcesses(open_file, program, patiently),
             V8Processes(open_file, program, patiently),
+            HotspotProcesses(open_file, program, patiently),
         ]
         self._compilers = CompilersWithoutFramePointers(open_file, patiently)
         of_runtimes = [MappedFile(Mapping.NAMED, "", f"[{each.name}]") for each in self._known]

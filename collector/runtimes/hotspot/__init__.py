@@ -1,0 +1,1 @@
+"""Frames of Java programs on HotSpot, JDK 11 and newer."""

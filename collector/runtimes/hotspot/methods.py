@@ -1,0 +1,144 @@
+"""Reads the names and lines of methods from the memory of a JVM.
+
+A Method leads to its ConstMethod, which has its bytecodes and lines, and to its ConstantPool, which has its names as
+Symbols and leads to its class. Nothing read is trusted: sizes are limited, and what does not look like a name is none.
+"""
+
+import struct
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from collector.runtimes.hotspot import names
+from collector.runtimes.hotspot.layout import HotspotLayout
+from collector.runtimes.hotspot.unsigned5 import Lines, read_lines
+from collector.runtimes.hotspot.vm_structs import Memory
+
+MAX_NAME_BYTES = 1000
+MAX_TABLE_BYTES = 1 << 16
+_HAS_LINES = 1  # in ConstMethod's flags
+_POOL_ENTRY = (1 << 48) - 2  # the lowest bit is a mark
+
+
+class Method:
+    """What is known of one method. Its lines are decoded when they are first asked for."""
+
+    __slots__ = ("_lines", "file", "function")
+
+    def __init__(self, function: str, file: str, table: bytes, excluded: int) -> None:
+        self.function, self.file = function, file
+        self._lines: Lines | tuple[bytes, int] = table, excluded
+
+    def line(self, bytecode: int) -> int:
+        """The line of a bytecode, counted from the method's first one; 0 if nobody knows it."""
+        if isinstance(self._lines, tuple):
+            self._lines = read_lines(*self._lines)
+        return self._lines.at(bytecode)
+
+
+class _Names(NamedTuple):
+    """Addresses of a method's names: Symbols."""
+
+    method: int
+    class_: int
+    source: int
+
+
+def const_methods(memory: Memory, layout: HotspotLayout, methods: Iterable[int]) -> dict[int, int]:
+    """Method -> its ConstMethod, of those that can be read."""
+    return _pointers(memory, {at: at + layout.walk.method_const for at in methods})
+
+
+def read_methods(memory: Memory, layout: HotspotLayout, const_of: dict[int, int]) -> dict[int, Method]:
+    """Returns those of the methods (Method -> its ConstMethod) that have names, in six rounds of reading."""
+    walk, fields = layout.walk, layout.names
+    heads = _read(memory, {at: (const, walk.const_size) for at, const in const_of.items()})
+    tables: dict[int, tuple[int, int]] = {}
+    pools, name_at = dict[int, int](), dict[int, int]()
+    for at, head in heads.items():
+        (words,) = struct.unpack_from("<i", head, fields.const_bytes)
+        code_size, name_index = (
+            struct.unpack_from("<H", head, o)[0] for o in (walk.const_code_size, fields.const_name)
+        )
+        (pools[at],) = struct.unpack_from("<Q", head, fields.const_constants)
+        name_at[at] = pools[at] + fields.pool_bytes + 8 * name_index
+        start = walk.const_size + code_size
+        if head[fields.const_flags] & _HAS_LINES and 8 * words > start:
+            tables[at] = const_of[at] + start, min(8 * words - start, MAX_TABLE_BYTES)
+    holders = _pointers(memory, {at: pool + fields.pool_holder for at, pool in pools.items()})
+    symbols = _names(memory, layout, pools, holders, _pointers(memory, name_at))
+    lines = _read(memory, tables)
+    text = _symbols(memory, layout, {symbol for each in symbols.values() for symbol in each if symbol})
+    result = {}
+    for at, each in symbols.items():
+        try:
+            class_ = text[each.class_]
+            function = names.method_name(class_, text[each.method])
+        except (KeyError, ValueError):
+            continue
+        file = names.file_name(class_, text.get(each.source, ""))
+        result[at] = Method(sys.intern(function), sys.intern(file), lines.get(at, b""), fields.excluded_zero)
+    return result
+
+
+def _names(
+    memory: Memory, layout: HotspotLayout, pools: dict[int, int], holders: dict[int, int], names: dict[int, int]
+) -> dict[int, _Names]:
+    fields = layout.names
+    classes = _pointers(memory, {at: holder + fields.class_name for at, holder in holders.items()})
+    if fields.pool_source_file:
+        index_at = {at: pools[at] + fields.pool_source_file for at in classes}
+    else:
+        index_at = {at: holders[at] + fields.class_source_file for at in classes}
+    indices = _read(memory, {at: (address, 2) for at, address in index_at.items()})
+    source_at = {
+        at: pools[at] + fields.pool_bytes + 8 * index
+        for at, data in indices.items()
+        if (index := int.from_bytes(data, "little"))
+    }
+    sources = _pointers(memory, source_at)
+    return {
+        at: _Names(names[at] & _POOL_ENTRY, name, sources.get(at, 0) & _POOL_ENTRY)
+        for at, name in classes.items()
+        if at in names
+    }
+
+
+def _symbols(memory: Memory, layout: HotspotLayout, addresses: set[int]) -> dict[int, str]:
+    fields = layout.names
+    heads = _read(memory, {at: (at + fields.symbol_length, 2) for at in addresses})
+    sizes = {at: min(int.from_bytes(data, "little"), MAX_NAME_BYTES) for at, data in heads.items()}
+    bodies = _read(memory, {at: (at + fields.symbol_body, size) for at, size in sizes.items() if size})
+    return {at: _decode(data) for at, data in bodies.items()}
+
+
+def _decode(data: bytes) -> str:
+    """Decodes modified UTF-8: characters beyond 16 bits are two surrogates, of three bytes each."""
+    if data.isascii():
+        return data.decode("ascii")
+    text = data.decode("utf-8", "surrogatepass") if _is_utf8(data) else data.decode("utf-8", "replace")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _pointers(memory: Memory, addresses: dict[int, int]) -> dict[int, int]:
+    """The words at these addresses that may be pointers."""
+    found = {
+        at: int.from_bytes(data, "little")
+        for at, data in _read(memory, {k: (v, 8) for k, v in addresses.items()}).items()
+    }
+    return {at: word for at, word in found.items() if 0 < word < 1 << 48}
+
+
+def _read(memory: Memory, areas: dict[int, tuple[int, int]]) -> dict[int, bytes]:
+    """What can be read of these areas. Methods of a class share some, which are read once."""
+    distinct = list(dict.fromkeys(areas.values()))
+    data = dict(zip(distinct, memory(distinct), strict=True)) if distinct else {}
+    return {at: found for at, area in areas.items() if (found := data[area]) is not None}
