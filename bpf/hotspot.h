@@ -8,7 +8,7 @@
 #define HOTSPOT_HEAPS 4
 #define BLOB_BYTES 512 /* from the header of its block on: those of all versions are smaller */
 
-/* Of the code cache. collector/runtimes/hotspot/heaps.py says what it is. */
+/* A part of the code cache. collector/runtimes/hotspot/heaps.py says what it is. */
 struct hotspot_heap {
 	u64 low;
 	u64 high;

@@ -76,7 +76,7 @@ static __always_inline u64 blob_word(struct walk *w, struct hotspot_process *p, 
 	return word_at(w->hotspot.bytes, p->block_header + offset, BLOB_BYTES - 1);
 }
 
-/* Of a field that is an offset in the blob or a pointer. */
+/* The address in a field that is an offset in the blob or a pointer. */
 static __always_inline u64 blob_address(struct walk *w, struct hotspot_process *p, u32 offset)
 {
 	u64 word = blob_word(w, p, offset);

@@ -8,14 +8,14 @@ import struct
 from typing import NamedTuple
 
 from collector.runtimes.hotspot.layout import HeapLayout
-from collector.runtimes.hotspot.vm_structs import LayoutError, Memory
+from collector.runtimes.hotspot.vm_structs import Memory, StructuresError
 
 MOST_HEAPS = 4  # HOTSPOT_HEAPS in bpf/hotspot.h
 _MAX_HEAP_BYTES = 2 << 30  # ReservedCodeCacheSize is at most that
 _HEAP_BYTES = 512
 
 
-class NotReady(Exception):
+class JvmNotReady(Exception):
     """The JVM has just started, and has no code yet."""
 
 
@@ -39,17 +39,17 @@ NO_HEAPS = CodeHeaps([], 0)
 
 
 def find_heaps(memory: Memory, layout: HeapLayout) -> CodeHeaps:
-    """Raises LayoutError and NotReady."""
+    """Raises StructuresError and JvmNotReady."""
     (array,) = struct.unpack("<Q", _read(memory, layout.heaps, 8))
     if not array:
-        raise NotReady
+        raise JvmNotReady
     head = _read(memory, array, max(layout.array_length + 4, layout.array_data + 8))
     (count,) = struct.unpack_from("<i", head, layout.array_length)
     (first,) = struct.unpack_from("<Q", head, layout.array_data)
     if count == 0:
-        raise NotReady
+        raise JvmNotReady
     if not 0 < count <= MOST_HEAPS:
-        raise LayoutError(f"it has {count} code heaps, more than {MOST_HEAPS}")
+        raise StructuresError(f"it has {count} code heaps, more than {MOST_HEAPS}")
     heaps, shifts = [], set()
     for (heap,) in struct.iter_unpack("<Q", _read(memory, first, 8 * count)):
         data = _read(memory, heap, _HEAP_BYTES)
@@ -62,18 +62,18 @@ def find_heaps(memory: Memory, layout: HeapLayout) -> CodeHeaps:
             )
         )
         if not (low and segments):
-            raise NotReady
+            raise JvmNotReady
         if not low < high <= low + _MAX_HEAP_BYTES:
-            raise LayoutError("its code heaps are no areas")
+            raise StructuresError("its code heaps are no areas")
         shifts |= {struct.unpack_from("<i", data, layout.heap_shift)[0]}
         heaps.append(CodeHeap(low, high, segments))
     if len(shifts) != 1 or not shifts <= set(range(4, 17)):
-        raise LayoutError("its code heaps have other segments")
+        raise StructuresError("its code heaps have other segments")
     return CodeHeaps(heaps, shifts.pop())
 
 
 def _read(memory: Memory, address: int, size: int) -> bytes:
     (data,) = memory([(address, size)])
     if data is None:
-        raise LayoutError("its code heaps cannot be read")
+        raise StructuresError("its code heaps cannot be read")
     return data

@@ -6,7 +6,7 @@ comments in bpf/hotspot.h and the modules here say what each means.
 
 from dataclasses import astuple, dataclass
 
-from collector.runtimes.hotspot.vm_structs import LayoutError, VmStructs
+from collector.runtimes.hotspot.vm_structs import StructuresError, VmStructs
 
 OLDEST, NO_ZERO_BYTES = 11, 20
 _MAX_OFFSET = 1024
@@ -87,9 +87,9 @@ class HotspotLayout:
 
 
 def layout(version: int, structs: VmStructs) -> HotspotLayout:
-    """Raises LayoutError."""
+    """Raises StructuresError."""
     if version < OLDEST:
-        raise LayoutError(f"JDK {version}: expected {OLDEST} or newer")
+        raise StructuresError(f"JDK {version}: expected {OLDEST} or newer")
     fields, sizes, compiled = structs.fields, structs.sizes, "CompiledMethod"
     if "CompiledMethod._method" not in fields:  # since 23
         compiled = "nmethod"
@@ -98,14 +98,14 @@ def layout(version: int, structs: VmStructs) -> HotspotLayout:
         """The offset of the first of these fields that there is."""
         found = next((fields[name] for name in names if name in fields), None)
         if found is None:
-            raise LayoutError(f"JDK {version} does not say where {names[0]} is")
+            raise StructuresError(f"JDK {version} does not say where {names[0]} is")
         if not 0 <= found < _MAX_OFFSET:
-            raise LayoutError(f"JDK {version}: {names[0]} is out of range")
+            raise StructuresError(f"JDK {version}: {names[0]} is out of range")
         return found
 
     def size(name: str) -> int:
         if not 0 < sizes.get(name, 0) < _MAX_OFFSET:
-            raise LayoutError(f"JDK {version} does not say how large {name} is")
+            raise StructuresError(f"JDK {version} does not say how large {name} is")
         return sizes[name]
 
     by_offset = "CodeBlob._code_offset" in fields
@@ -179,11 +179,11 @@ def layout(version: int, structs: VmStructs) -> HotspotLayout:
         high=at("VirtualSpace._high_boundary"),
     )
     if not all(0 <= value <= _MAX_BLOB_OFFSET for value in astuple(walk)):
-        raise LayoutError(f"JDK {version}: its blobs are larger than supported")
+        raise StructuresError(f"JDK {version}: its blobs are larger than supported")
     return HotspotLayout(walk, names, heaps, _static(structs, "StubRoutines._call_stub_return_address"))
 
 
 def _static(structs: VmStructs, name: str) -> int:
     if name not in structs.statics:
-        raise LayoutError(f"the JVM does not say where {name} is")
+        raise StructuresError(f"the JVM does not say where {name} is")
     return structs.statics[name]

@@ -15,9 +15,9 @@ from collector.processes.patience import Patiently, at_once
 from collector.runtimes.frames import Kind, ManagedFrame
 from collector.runtimes.hotspot import vm_structs
 from collector.runtimes.hotspot.code import HotspotCode, Jvm
-from collector.runtimes.hotspot.heaps import NO_HEAPS, CodeHeaps, NotReady, find_heaps
+from collector.runtimes.hotspot.heaps import NO_HEAPS, CodeHeaps, JvmNotReady, find_heaps
 from collector.runtimes.hotspot.layout import HotspotLayout, layout
-from collector.runtimes.hotspot.vm_structs import LayoutError
+from collector.runtimes.hotspot.vm_structs import StructuresError
 from collector.runtimes.maps import RuntimeMaps
 from collector.runtimes.refusals import Refusals
 
@@ -117,11 +117,11 @@ class HotspotProcesses:
         try:
             exported = self._exported(known.library.file_key)
             if exported is None:
-                raise LayoutError("libjvm.so exports no tables of its structures")
+                raise StructuresError("libjvm.so exports no tables of its structures")
             jvm, heaps = _find(pid, known.library, exported)
-        except (FileNotFoundError, TimeoutError, NotReady):
+        except (FileNotFoundError, TimeoutError, JvmNotReady):
             return
-        except (LayoutError, OSError) as error:  # the linker may not have filled the tables yet
+        except (StructuresError, OSError) as error:  # the linker may not have filled the tables yet
             known.tries += 1
             if known.tries == _TRIES:
                 known.refused = True
@@ -162,13 +162,13 @@ class HotspotProcesses:
 
 
 def _find(pid: int, library: _Library, exported: dict[str, int]) -> tuple[Jvm, CodeHeaps]:
-    """Raises LayoutError, NotReady, OSError."""
+    """Raises StructuresError, JvmNotReady, OSError."""
     read = partial(_read_memory, pid)
     structs = vm_structs.read_tables(read, {name: at - library.bias & _MASK for name, at in exported.items()})
     statics = [structs.statics.get(name, 0) for name in (_VERSION, "StubRoutines._call_stub_return_address")]
     version, call_stub_return = read([(statics[0], 4), (statics[1], 8)])
     if version is None:
-        raise LayoutError("it does not say which version it is")
+        raise StructuresError("it does not say which version it is")
     found = layout(int.from_bytes(version, "little"), structs)
     return Jvm(read, found, int.from_bytes(call_stub_return or b"", "little")), find_heaps(read, found.heaps)
 

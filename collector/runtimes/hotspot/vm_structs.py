@@ -36,7 +36,7 @@ _MAX_NAMES_BYTES = 1 << 20
 _PAGE = 4096
 
 
-class LayoutError(ValueError):
+class StructuresError(ValueError):
     """The frames of this JVM cannot be walked; the message says why."""
 
 
@@ -62,7 +62,7 @@ def find_tables(descriptor: int) -> dict[str, int] | None:
 
 
 def read_tables(memory: Memory, address_of: dict[str, int]) -> VmStructs:
-    """`address_of`: the addresses in this process of what find_tables has found. Raises LayoutError."""
+    """`address_of`: the addresses in this process of what find_tables has found. Raises StructuresError."""
     values = dict(zip(_NAMES, _words(memory, [address_of[name] for name in _NAMES]), strict=True))
     structs = _rows(memory, values, _STRUCTS, "gHotSpotVMStructEntry", _STRUCT_COLUMNS)
     types = _rows(memory, values, _TYPES, "gHotSpotVMTypeEntry", _TYPE_COLUMNS)
@@ -79,7 +79,7 @@ def read_tables(memory: Memory, address_of: dict[str, int]) -> VmStructs:
 def _words(memory: Memory, addresses: Iterable[int]) -> list[int]:
     data = memory([(address, 8) for address in addresses])
     if None in data:
-        raise LayoutError("its tables cannot be read")
+        raise StructuresError("its tables cannot be read")
     return [word for (word,) in struct.iter_unpack("<Q", b"".join(filter(None, data)))]
 
 
@@ -88,7 +88,7 @@ def _rows(memory: Memory, values: dict[str, int], table: str, entry: str, column
     start, stride = values[table], values[f"{entry}ArrayStride"]
     offsets = [values[f"{entry}{column}Offset"] for column in columns]
     if not 0 < stride <= _MAX_STRIDE or max(offsets) + 8 > stride:
-        raise LayoutError("its tables have another form")
+        raise StructuresError("its tables have another form")
     result: list[list[int]] = []
     for first in range(0, _MAX_ROWS, _ROWS_AT_ONCE):
         data = _up_to(memory, start + first * stride, _ROWS_AT_ONCE * stride)
@@ -100,7 +100,7 @@ def _rows(memory: Memory, values: dict[str, int], table: str, entry: str, column
             return result
         if len(data) < _ROWS_AT_ONCE * stride:
             break
-    raise LayoutError("its tables do not end")
+    raise StructuresError("its tables do not end")
 
 
 def _up_to(memory: Memory, start: int, size: int) -> bytes:
@@ -120,7 +120,7 @@ def _texts(memory: Memory, addresses: Iterable[int]) -> dict[int, str]:
     wanted = set(addresses)
     low, high = min(wanted - {0}, default=0), max(wanted, default=0) + _NAME_BYTES
     if high - low > _MAX_NAMES_BYTES:
-        raise LayoutError("the names in its tables lie anywhere")
+        raise StructuresError("the names in its tables lie anywhere")
     data = _up_to(memory, low, high - low)
     return {
         at: data[at - low : at - low + _NAME_BYTES].partition(b"\0")[0].decode("ascii", "replace") if at else ""

@@ -17,7 +17,7 @@ _made: list[tempfile.TemporaryDirectory[str]] = []
 
 @functools.cache
 def homes() -> list[Path]:
-    """Of the distribution; others that JAVA_HOMES names, with colons between them."""
+    """Those of the distribution, and others that JAVA_HOMES names, with colons between them."""
     found = [*Path("/usr/lib/jvm").glob("*"), *map(Path, filter(None, os.environ.get("JAVA_HOMES", "").split(":")))]
     return sorted({home.resolve() for home in found if (home / "lib/server/libjvm.so").exists()})
 

@@ -19,10 +19,10 @@ from collector.runtimes.frames import Kind, ManagedFrame
 from collector.runtimes.hotspot import names, processes, vm_structs
 from collector.runtimes.hotspot.blobs import Scopes, read_blobs
 from collector.runtimes.hotspot.code import HotspotCode, Jvm
-from collector.runtimes.hotspot.heaps import CodeHeaps, NotReady, find_heaps
+from collector.runtimes.hotspot.heaps import CodeHeaps, JvmNotReady, find_heaps
 from collector.runtimes.hotspot.layout import layout
 from collector.runtimes.hotspot.unsigned5 import read_lines, read_number
-from collector.runtimes.hotspot.vm_structs import LayoutError, VmStructs
+from collector.runtimes.hotspot.vm_structs import StructuresError, VmStructs
 from tests.collector.runtimes.hotspot.jvms import EACH, NEEDS_JAVA, SOURCES, homes, started
 
 pytestmark = [pytest.mark.slow, NEEDS_JAVA]
@@ -114,7 +114,7 @@ def test_memory_that_was_overwritten_gives_no_errors_and_no_growth(live: Live) -
             [frame._replace(position=frame.object & 1023) for frame in frames_of(live)], lambda pid: None
         )
         assert all(len(each) <= 128 for each in named)
-        with suppress(LayoutError, NotReady):
+        with suppress(StructuresError, JvmNotReady):
             find_heaps(memory, live.jvm.layout.heaps)
 
     changed()
@@ -124,13 +124,13 @@ def test_memory_that_was_overwritten_gives_no_errors_and_no_growth(live: Live) -
 def test_tables_that_are_none_are_refused_with_a_reason(home: Path) -> None:
     exported = vm_structs.find_tables(os.open(home / "lib/server/libjvm.so", os.O_RDONLY))
     assert exported
-    with pytest.raises(LayoutError, match="cannot be read"):
+    with pytest.raises(StructuresError, match="cannot be read"):
         vm_structs.read_tables(lambda areas: [None] * len(areas), exported)
-    with pytest.raises(LayoutError, match="another form"):
+    with pytest.raises(StructuresError, match="another form"):
         vm_structs.read_tables(lambda areas: [b"\xff" * size for _, size in areas], exported)
-    with pytest.raises(LayoutError, match="JDK 8: expected 11 or newer"):
+    with pytest.raises(StructuresError, match="JDK 8: expected 11 or newer"):
         layout(8, VmStructs({}, {}, {}))
-    with pytest.raises(LayoutError, match=r"JDK 99 does not say .*CodeBlob._name"):
+    with pytest.raises(StructuresError, match=r"JDK 99 does not say .*CodeBlob._name"):
         layout(99, VmStructs({"HeapBlock::Header._used": 8}, {}, {"HeapBlock": 16, "nmethod": 300}))
 
 
