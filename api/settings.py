@@ -1,5 +1,6 @@
 """Settings of the query API."""
 
+import ipaddress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ class ApiSettings(RequestLabelSettings):
         "loopback",
         "answer SQL (read only, of all data): loopback: if --listen is an address of this machine only; always; never",
     )
+    api_annotations: str = setting("loopback", "store annotations that are sent, which all see: as --api-sql")
     api_max_seconds: int = setting(20, "end a query of ClickHouse after so many seconds")
     api_max_rows: int = setting(2_000_000_000, "refuse a query that would read more rows")
     api_exact_requests: int = setting(
@@ -52,10 +54,21 @@ class ApiSettings(RequestLabelSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed_hosts("api_allowed_hosts", self.api_allowed_hosts)
-        if self.api_sql not in ("loopback", "always", "never"):
-            raise SettingError(f"api_sql: expected loopback, always or never, got {self.api_sql!r}")
+        for name in ("api_sql", "api_annotations"):
+            if (value := getattr(self, name)) not in ("loopback", "always", "never"):
+                raise SettingError(f"{name}: expected loopback, always or never, got {value!r}")
         for name in ("api_own_code", "api_library_code"):
             _check_pattern(name, getattr(self, name))
+
+    def permits(self, when: str) -> bool:
+        """Whether something is done, where `when` says loopback, always or never."""
+        if when != "loopback":
+            return when == "always"
+        host = self.listen.rpartition(":")[0].strip("[]") or "127.0.0.1"
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
 
 
 def _check_pattern(name: str, pattern: str) -> None:

@@ -19,6 +19,7 @@ from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.secure_answers import SecureAnswers
 from api.http.querier import render, service
 from api.http.routes import (
+    annotations,
     compare_operations,
     completeness,
     diff,
@@ -65,6 +66,7 @@ _QUERIES = (
     top,
     timeline,
     completeness,
+    annotations,
     labels,
     profile_types,
     stacks,

@@ -97,8 +97,8 @@ def parse_time_range(
     now = time.time_ns() if now is None else now
     if default is None:
         default = TimeRange(parse_unix_nano(_DEFAULT_START, now), parse_unix_nano(_DEFAULT_END, now))
-    start_unix_nano = _parse_time(start, f"{prefix}start", now) if start else default.start_unix_nano
-    end_unix_nano = _parse_time(end, f"{prefix}end", now) if end else default.end_unix_nano
+    start_unix_nano = parse_time(start, f"{prefix}start", now) if start else default.start_unix_nano
+    end_unix_nano = parse_time(end, f"{prefix}end", now) if end else default.end_unix_nano
     if start_unix_nano >= end_unix_nano:
         raise bad_request(
             "bad_time",
@@ -109,7 +109,8 @@ def parse_time_range(
     return TimeRange(start_unix_nano, end_unix_nano)
 
 
-def _parse_time(text: str, name: str, now_unix_nano: int) -> int:
+def parse_time(text: str, name: str, now_unix_nano: int) -> int:
+    """The time of the parameter `name`, in nanoseconds since 1970. Raises ApiError."""
     try:
         return parse_unix_nano(text, now_unix_nano)
     except (TimeError, OverflowError, ValueError) as error:

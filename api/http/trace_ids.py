@@ -6,6 +6,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.errors import bad_request, too_large
+from api.http.limited_body import limited_body
 from api.http.parameters import parse_trace_id
 
 MAX_TRACES = 10_000
@@ -37,13 +38,9 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type not in _TYPES:
         raise bad_request("bad_body", f"the Content-Type is {content_type[:60]!r}", f"send {_TYPES[0]}")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BYTES:
-            raise too_large(f"the body has more than {_MAX_BYTES} bytes", f"give at most {MAX_TRACES} trace IDs")
+    body = await limited_body(request, _MAX_BYTES, "the body", f"give at most {MAX_TRACES} trace IDs")
     try:
-        given = model.model_validate_json(bytes(body))
+        given = model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or "the body"

@@ -116,6 +116,9 @@ export const compareOperations = (values, { selector, start, end }, limit, signa
 /** Slow requests of an operation as a comparison with fast ones: {slow, fast} and a tree. @param {Shape} shape */
 export const slow = (values, shape, signal) => ask("operations/slow", { ...slowOf(values), max_nodes: MAX_NODES, ...shape }, signal);
 
+/** Marks of a timeline: [{kind: note | deployment, time, text, labels}]. */
+export const annotations = async (values, signal) => (await ask("annotations", query(values), signal)).annotations;
+
 /** What is missing in the range: {complete, missing_cpu_ns, holes, more}. */
 export const completeness = (values, signal) => ask("completeness", { ...selection(values), limit: 100 }, signal);
 

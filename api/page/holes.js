@@ -18,8 +18,13 @@ const WORDS = {
   dead_letters: "messages could not be processed",
 };
 
-/** What to do about the kind that misses the most. */
+/** Kinds of holes in which CPU is missing. */
+const MISSING_CPU = ["missing_windows", "lost_samples", "dropped_samples", "not_running", "silent"];
+
+/** What to do about a kind. */
 const TO_DO = {
+  missing_activity: "See docs/operations.md: icestream replay fetches what Kafka still has.",
+  lower_rate: "Raise ICESTREAM_CPU_BUDGET, or lower ICESTREAM_FREQUENCY.",
   missing_windows: "See docs/operations.md: icestream replay fetches what Kafka still has.",
   lost_samples: "Give its collector more CPU, or lower ICESTREAM_FREQUENCY.",
   lost_waits: "Raise ICESTREAM_OFF_CPU_THRESHOLD_MS, or lower ICESTREAM_OFF_CPU.",
@@ -35,25 +40,30 @@ export async function showHoles(values, signal) {
   try {
     const answer = await completeness(values, signal);
     line.hidden = !answer.holes.length && answer.known_from === null;
-    line.classList.toggle("wrong", answer.holes.some((hole) => hole.kind !== "lower_rate"));
+    line.classList.toggle("wrong", answer.holes.some(missesCpu));
     if (!line.hidden) line.replaceChildren(heading(answer), list(answer));
   } catch {
     if (!signal.aborted) line.hidden = true;
   }
 }
 
+const missesCpu = ({ kind }) => MISSING_CPU.includes(kind);
+const nameOf = ({ host, host_id: id }) => host || id || "(no host)";
+
+/** What is missing of which hosts, and what to do. Where CPU is missing, the list has the rest. */
 function heading({ holes, more, missing_cpu_ns: missing, known_from: from }) {
   const unknown = from === null ? "" : `What is missing before ${formatMoment(Date.parse(from))} is not known. `;
   if (!holes.length) return element("summary", {}, unknown);
-  const hosts = new Set(holes.map((hole) => hole.host_id)).size;
-  const kinds = [...new Set(holes.map((hole) => WORDS[hole.kind] ?? hole.kind))];
-  const isLower = holes.every((hole) => hole.kind === "lower_rate");
-  const names = [...new Set(holes.map((hole) => hole.host_id || "(no host)"))];
-  const where = hosts === 1 && !more ? names[0] : `${more ? "more than " : ""}${formatCount(hosts)} hosts (${names[0]}…)`;
-  const cpu = missing ? `, about ${formatValue(missing)} of CPU is missing` : "";
-  if (isLower) return element("summary", {}, unknown, `${where} sampled at a lower frequency for a while, to stay within its CPU budget. Sums are right.`);
-  const todo = TO_DO[holes[0].kind] ?? "";
-  return element("summary", {}, unknown, element("strong", {}, `Data of ${where} is not complete${cpu}: `), kinds.join("; "), todo && `. ${todo}`);
+  const isCpu = holes.some(missesCpu);
+  const said = isCpu ? holes.filter(missesCpu) : holes;
+  const kinds = [...new Set(said.map(({ kind }) => kind))];
+  const hosts = [...new Set(said.map(nameOf))];
+  const others = hosts.length - 1;
+  const where = `${hosts[0]}${others || more ? ` and ${more ? "more than " : ""}${formatCount(others)} other ${others === 1 ? "host" : "hosts"}` : ""}`;
+  const what = `${kinds.map((kind) => WORDS[kind] ?? kind).join("; ")}. ${TO_DO[kinds[0]] ?? ""}`;
+  if (!isCpu) return element("summary", {}, unknown, `${where}: ${what} All CPU that was sampled is there.`);
+  const cpu = missing ? `About ${formatValue(missing)} of CPU` : "CPU";
+  return element("summary", {}, unknown, element("strong", {}, `${cpu} of ${where} is missing: `), what);
 }
 
 function list({ holes, more }) {
@@ -62,7 +72,7 @@ function list({ holes, more }) {
     element(
       "tr",
       {},
-      element("th", { scope: "row" }, hole.host_id || "(no host)"),
+      element("th", { scope: "row" }, nameOf(hole)),
       element("td", {}, `${formatCount(hole.count)}`),
       element("td", { class: "text" }, WORDS[hole.kind] ?? hole.kind, hole.detail && `: ${hole.detail}`),
       element("td", {}, hole.seconds ? formatValue(hole.seconds * 1e9) : ""),

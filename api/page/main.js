@@ -215,8 +215,8 @@ function showTimeline(values, signal) {
       : formatValue(value, unit);
   const show = async (into, query) => {
     try {
-      const sums = await api.timeline(query, signal);
-      into.show(sums, format);
+      const [sums, marks] = await Promise.all([api.timeline(query, signal), api.annotations(query, signal).catch(() => [])]);
+      into.show(sums, format, marks);
       return sums;
     } catch {
       if (signal.aborted) return null;

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,6 +106,15 @@ class Database:
                 raise _as_api_error(error) from error
             raise
         except OSError as error:
+            CLICKHOUSE_ERRORS.inc()
+            raise _as_api_error(error) from error
+
+    def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Inserts rows, given as columns. Raises ApiError."""
+        try:
+            with self._clients.borrowed() as client:
+                client.insert(table, list(columns.values()), list(columns), column_oriented=True)
+        except (ClickHouseError, OSError) as error:
             CLICKHOUSE_ERRORS.inc()
             raise _as_api_error(error) from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.queries.database import Database, texts
+from api.queries.host_names import read_host_names
 from api.queries.runs import SETTLED_MS, CollectorRun, Gap, add_hosts, read_gaps, read_known_from, read_runs
 from api.queries.selection.conditions import Conditions, add_time
 from api.queries.selection.selector import Matcher
@@ -29,6 +30,7 @@ class Hole:
     first_unix_milli: int = 2**62
     last_unix_milli: int = 0
     detail: str = ""
+    host: str = ""  # its name; "": not known
 
     def add(
         self, count: int, from_unix_milli: float, to_unix_milli: float, missing_cpu_ns: float | None = None
@@ -45,6 +47,7 @@ class Hole:
         return {
             "kind": self.kind,
             "host_id": self.host_id,
+            "host": self.host,
             "count": self.count,
             "seconds": round(self.seconds, 3),
             "missing_cpu_ns": self.missing_cpu_ns,
@@ -97,6 +100,9 @@ def read_completeness(database: Database, time_range: TimeRange, matchers: tuple
     found = sorted(
         [*holes.found(), *letters], key=lambda hole: (-(hole.missing_cpu_ns or 0), -hole.seconds, hole.host_id)
     )
+    names = read_host_names(database, time_range, [hole.host_id for hole in found])
+    for hole in found:
+        hole.host = names.get(hole.host_id, "")
     samples = [run for run in runs if run.kind == "samples"]
     return Completeness(
         hosts=len({run.host_id for run in samples}),

@@ -176,9 +176,14 @@ def add_hosts(conditions: Conditions, time_range: TimeRange, matchers: tuple[Mat
     if matchers:
         of_samples = Conditions(parameters=conditions.parameters)
         add_matchers(of_samples, series_matchers(matchers))  # hosts miss what they miss of all requests
-        near = NEAR_MS * _MS
-        add_time(of_samples, TimeRange(max(time_range.start_unix_nano - near, 0), time_range.end_unix_nano + near))
+        add_time(of_samples, near(time_range))
         conditions.add(f"host_id IN (SELECT host_id FROM samples {of_samples.where})")
+
+
+def near(time_range: TimeRange) -> TimeRange:
+    """The time range, and NEAR_MS to each side."""
+    more = NEAR_MS * _MS
+    return TimeRange(max(time_range.start_unix_nano - more, 0), time_range.end_unix_nano + more)
 
 
 def _published(from_unix_milli: int, to_unix_milli: int) -> Conditions:

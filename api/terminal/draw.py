@@ -116,7 +116,8 @@ def draw_completeness(answer: dict[str, Any]) -> str:
         (
             str(hole["count"]), f"{hole['seconds']:.0f} s" if hole["seconds"] else "",
             "" if hole["missing_cpu_ns"] is None else amount(hole["missing_cpu_ns"]),
-            hole["kind"], printable(hole["host_id"]), hole["first"], hole["last"], printable(hole["detail"]),
+            hole["kind"], printable(hole["host"] or hole["host_id"]), hole["first"], hole["last"],
+            printable(hole["detail"]),
         )
         for hole in answer["holes"]
     ]  # fmt: skip

@@ -49,6 +49,7 @@ _BY_AGE = {
     "entry_spans": _Expiry("start_time"),
     "batches": _Expiry("greatest(last_time, stored_time)", least_days=8),
     "dead_letters": _Expiry("time"),
+    "annotations": _Expiry("time", least_days=400),
     "sample_changes": _Expiry("start_time", more_days=90),
     "thinned_days": _Expiry("day", more_days=2),
     "thinned_operations": _Expiry("day", more_days=2),

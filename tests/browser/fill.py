@@ -72,11 +72,16 @@ def fill_wide(client: Client, end_s: int) -> int:
 def fill_with_a_gap(client: Client, end_s: int) -> None:
     """Batches of one host in the ten minutes before; three are missing."""
     sequence = np.array([n for n in range(1, 121) if n not in (50, 51, 52)])
+    insert_batches(client, HOSTILE_LABEL, end_s, sequence)
+
+
+def insert_batches(client: Client, host: str, end_s: int, sequence: np.ndarray, **more: object) -> None:
+    """Batch n, of at most 120, was published 5 s x n after `end_s` - 10 minutes."""
     times = [to_datetime(end_s - 601 + 5 * int(n)) for n in sequence]
     insert_columns(
-        client, "batches", kind="samples", collector=HOSTILE_LABEL, host_id=HOSTILE_LABEL, started_unix_nano=1, parts=1,
+        client, "batches", kind="samples", collector=host, host_id=host, started_unix_nano=1, parts=1,
         outputs=1, profile_type=DEFAULT_PROFILE_TYPE, sequence=sequence, value=PERIOD_NS, count=1,
-        published_time=times, first_time=times, last_time=times,  # by the last one they are dropped
+        published_time=times, first_time=times, last_time=times, **more,  # by the last one they are dropped
     )  # fmt: skip
 
 

@@ -12,13 +12,15 @@ import sys
 import time
 from dataclasses import asdict
 
+import numpy as np
 import uvicorn
 
 from api.http.app import create_app
 from api.settings import ApiSettings
 from icestream.clickhouse.client import Clients, connect
 from sinks.clickhouse.migrate import migrate
-from tests.browser.fill import fill, fill_wide, fill_with_a_gap
+from tests.browser.fill import fill, fill_wide, fill_with_a_gap, insert_batches
+from tests.browser.rows import PERIOD_NS
 
 
 def main(folder: str, port: str = "0", settings: str = "{}") -> None:
@@ -30,6 +32,8 @@ def main(folder: str, port: str = "0", settings: str = "{}") -> None:
     wide_end = filled.start - 3600
     wide_ns = fill_wide(client, wide_end)
     fill_with_a_gap(client, wide_end)
+    slow = {"period": 2 * PERIOD_NS, "configured_period": PERIOD_NS}
+    insert_batches(client, "node-slow", wide_end - 3 * 3600, np.arange(1, 121), **slow)
     listening = socket.create_server(("127.0.0.1", int(port)))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     site = {"address": address, **asdict(filled), "wide_end": wide_end, "wide_ns": wide_ns}

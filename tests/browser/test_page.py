@@ -1,5 +1,6 @@
 """The page around the graphs: errors, nothing found, refresh, colours of the system, windows of any size."""
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,7 +194,7 @@ def test_a_range_with_holes_says_so_and_opens_to_a_list_of_them(page: Page, site
     page.open(start=site.wide_end - 600, end=site.wide_end)
     page.until(lambda: page.find("#holes").is_displayed())
     assert page.find("#holes summary").text == (
-        f"Data of {HOSTILE_LABEL} is not complete, about 158 ms of CPU is missing: windows are missing."
+        f"About 158 ms of CPU of {HOSTILE_LABEL} is missing: windows are missing."
         " See docs/operations.md: icestream replay fetches what Kafka still has."
     )
     assert not page.find("#holes table").is_displayed()
@@ -204,11 +205,27 @@ def test_a_range_with_holes_says_so_and_opens_to_a_list_of_them(page: Page, site
     assert not page.find("#holes").is_displayed()
 
 
+def test_a_hole_without_missing_cpu_is_a_grey_line_that_says_what_to_do(page: Page, site: Site) -> None:
+    end = site.wide_end - 3 * 3600
+    page.open(start=end - 600, end=end)
+    page.until(lambda: page.find("#holes").is_displayed())
+    assert page.find("#holes summary").text == (
+        "node-slow: windows at a lower frequency. Raise ICESTREAM_CPU_BUDGET, or lower ICESTREAM_FREQUENCY."
+        " All CPU that was sampled is there."
+    )
+    assert page.js("return document.querySelector('#holes').classList.contains('wrong')") is False
+    page.open(start=site.wide_end - 600, end=site.wide_end)
+    page.until(lambda: page.find("#holes.wrong").is_displayed())
+
+
 def test_what_is_missing_before_batches_are_remembered_is_not_known_and_said_so(page: Page, site: Site) -> None:
     page.open(start=site.end - 30 * 86_400, end=site.end)
     page.until(lambda: page.find("#holes").is_displayed())
     assert page.find("#holes summary").text.startswith("What is missing before ")
-    assert f"is not known. Data of {HOSTILE_LABEL} is not complete" in page.find("#holes summary").text
+    assert (
+        f"is not known. About 158 ms of CPU of {HOSTILE_LABEL} and 1 other host is missing"
+        in page.find("#holes summary").text
+    )
     page.open(start=site.end - 30 * 86_400, end=site.end - 20 * 86_400)
     page.until(lambda: page.find("#holes summary").text.endswith(" is not known."))
     page.click("#holes summary")
@@ -328,3 +345,26 @@ def test_a_narrow_page_does_not_scroll_sideways(page: Page) -> None:
             assert page.js("return document.documentElement.scrollWidth") <= 360, view
     finally:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_new_versions_and_annotations_are_marks_on_the_timeline(page: Page, site: Site) -> None:
+    note = {"text": "<b>load test</b>", "time": str(site.middle + 300), "labels": {"service": "search"}}
+    httpx2.post(f"{site.address}api/v1/annotations", json=note).raise_for_status()
+    page.open()
+
+    def told(at: int) -> str:
+        share = (at - site.start) / (site.end - site.start)
+        page.js(
+            "const host = document.querySelector('#timeline');"
+            "const { left, top, width } = host.getBoundingClientRect();"
+            "const at = { clientX: left + width * arguments[0] + 1, clientY: top + 9, bubbles: true };"
+            "host.dispatchEvent(new PointerEvent('pointermove', at))",
+            share,
+        )
+        return str(page.find("#tooltip").text)
+
+    assert "checkout: first samples of 1.5.0" in told(site.middle)
+    assert "search: <b>load test</b>" in told(site.middle + 300)
+    assert "first samples" not in told(site.middle + 600)
+    page.open(selector='{service="checkout"}')
+    assert "<b>" not in told(site.middle + 300)

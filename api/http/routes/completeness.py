@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 from starlette.responses import Response
 
 from api.http.answer_model import Answer, RangeAnswer, described
@@ -18,6 +19,7 @@ router = APIRouter(tags=["profiles"])
 class HoleAnswer(Answer):
     kind: str
     host_id: str
+    host: str = Field(description="Its label `host`; empty if that is not known, or there are many hosts")
     count: int
     seconds: float
     missing_cpu_ns: int | None
@@ -49,7 +51,8 @@ _EXAMPLE = {
     "holes": [
         {
             "kind": "missing_windows",
-            "host_id": "node-7",
+            "host_id": "0f3c51f2b0d84c9ab8e04f0f2a7c1d11",
+            "host": "node-7",
             "count": 3,
             "seconds": 15.0,
             "missing_cpu_ns": 4500000000,

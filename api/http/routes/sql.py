@@ -1,19 +1,18 @@
 """SQL of users: one SELECT, read only."""
 
 import dataclasses
-import ipaddress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api.errors import ApiError, bad_request, too_large
+from api.errors import ApiError, bad_request
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import ApiState, app_state
 from api.http.error_model import error_responses
+from api.http.limited_body import limited_body
 from api.queries.read_only_sql import MAX_ROWS, MAX_SQL
-from api.settings import ApiSettings
 
 router = APIRouter(tags=["sql"])
 
@@ -44,16 +43,12 @@ _BODY = {
 
 async def statement(request: Request, state: Annotated[ApiState, Depends(app_state)]) -> str:
     """For the route, as a dependency: the body. Raises ApiError."""
-    if not _is_answered(state.settings):
+    if not state.settings.permits(state.settings.api_sql):
         raise ApiError(
             404, "not_found", "this API does not answer SQL",
             "it does if it listens on the loopback only, or with --api-sql always (docs/security.md)",
         )  # fmt: skip
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_SQL:
-            raise too_large(f"the statement has more than {MAX_SQL} bytes", "write a shorter one")
+    body = await limited_body(request, MAX_SQL, "the statement", "write a shorter one")
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -74,13 +69,3 @@ def sql(
     """The body is one SELECT of ClickHouse's SQL over icestream's tables and views, with functions that compute only.
     `more` says whether there are more rows. Numbers of 64 bits are written as they are."""
     return json_response(dataclasses.asdict(state.sql.answer(sql, rows)))
-
-
-def _is_answered(settings: ApiSettings) -> bool:
-    if settings.api_sql != "loopback":
-        return settings.api_sql == "always"
-    host = settings.listen.rpartition(":")[0].strip("[]") or "127.0.0.1"
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

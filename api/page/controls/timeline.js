@@ -5,6 +5,7 @@ import { formatClock, formatDay, formatRange, zoneOffset } from "../base/times.j
 import { hideTooltip, showTooltip } from "../base/popups.js";
 
 const AXIS = 15; // pixels below the bars, for times
+const MARK_NEAR = 5; // pixels to a mark that the pointer is on
 const MIN_DRAG = 4; // pixels; less is a click
 
 export class Timeline {
@@ -14,6 +15,7 @@ export class Timeline {
   #select;
   #sums = null; // {start, end, step, points: [[time, value]]}; times in Unix milliseconds
   #format = String;
+  #marks = []; // [{time (Unix milliseconds), kind, text}]
   #drag = null;
   #cursor = null; // {from, to}: the steps between which the keyboard selects
 
@@ -41,9 +43,17 @@ export class Timeline {
     onSchemeChange(() => this.#paint());
   }
 
-  /** @param {?{start: number, end: number, step: number, points: [number, number][]}} sums times in Unix milliseconds; null: no range */
-  show(sums, format) {
+  /**
+   * @param {?{start: number, end: number, step: number, points: [number, number][]}} sums times in Unix milliseconds; null: no range
+   * @param {{kind: string, time: string, text: string, labels: object}[]} annotations
+   */
+  show(sums, format, annotations = []) {
     this.#sums = sums;
+    this.#marks = annotations.map(({ kind, time, text, labels }) => {
+      const { service, version, ...others } = labels;
+      const about = [service, kind === "note" && version, ...Object.values(others)].filter(Boolean).join(" ");
+      return { time: Date.parse(time), kind, text: about ? `${about}: ${text}` : text };
+    });
     this.#format = format;
     this.#forget();
     this.#paint();
@@ -67,6 +77,12 @@ export class Timeline {
         context.fillRect(left, 2 + barHeight - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
     }
     this.#paintAxis(context, width, height, scale);
+    for (const { time, kind } of this.#marks) {
+      const x = Math.round((time - start) * scale);
+      context.fillStyle = cssVariable(kind === "note" ? "--muted" : "--accent");
+      context.fillRect(x - 0.5, 0, 1, height - AXIS);
+      context.fillRect(x - 3, 0, 6, 4);
+    }
     if (largest > 0) paintLabel(context, `highest bar: ${this.#format(largest, step)}`);
   }
 
@@ -109,6 +125,11 @@ export class Timeline {
     event.stopPropagation();
   }
 
+  /** Rows of a tooltip for the marks of a time range. */
+  #marksIn(from, to) {
+    return this.#marks.filter(({ time }) => from <= time && time < to).map(({ time, text }) => [formatClock(time), text]);
+  }
+
   #cursorTimes() {
     const { points, step } = this.#sums;
     const { from, to } = this.#cursor;
@@ -125,8 +146,9 @@ export class Timeline {
     const title = this.#format(value, step * chosen.length);
     const { left, bottom, width } = this.#canvas.getBoundingClientRect();
     const share = (from - this.#sums.start) / (this.#sums.end - this.#sums.start);
-    showTooltip({ title, rows: [["", formatRange(from, to)]] }, left + share * width, bottom - 10);
-    byId("announcer").textContent = `${formatRange(from, to)}: ${title}`;
+    const marks = this.#marksIn(from, to);
+    showTooltip({ title, rows: [["", formatRange(from, to)], ...marks] }, left + share * width, bottom - 10);
+    byId("announcer").textContent = [`${formatRange(from, to)}: ${title}`, ...marks.map((row) => row.join(" "))].join(", ");
   }
 
   #forget() {
@@ -166,14 +188,12 @@ export class Timeline {
       showTooltip({ title: formatRange(low, high), rows: [] }, event.clientX, event.clientY);
       return;
     }
-    const { points, step } = this.#sums;
-    const point = points.find(([start]) => start <= time && time < start + step);
-    if (point)
-      showTooltip(
-        { title: this.#format(point[1], step), rows: [["", formatRange(point[0], point[0] + step)]] },
-        event.clientX,
-        event.clientY,
-      );
+    const { start, end, points, step } = this.#sums;
+    const near = (MARK_NEAR * (end - start)) / this.#canvas.clientWidth;
+    const marks = this.#marksIn(time - near, time + near);
+    const point = points.find(([from]) => from <= time && time < from + step);
+    const rows = point ? [["", formatRange(point[0], point[0] + step)], ...marks] : marks;
+    if (rows.length) showTooltip({ title: point ? this.#format(point[1], step) : "", rows }, event.clientX, event.clientY);
     else hideTooltip();
   }
 

@@ -52,7 +52,7 @@ class Sent:
             published_s = started_s + WINDOW_S * sequence if at is None else at + WINDOW_S * i
             for part in range(parts if stored_parts is None else stored_parts):
                 of = builders.source(batch_id(sequence, host, int(started_s * 1e9), part, parts), offset=sequence)
-                series = builders.sample_series({"host": host, "service": "checkout"})
+                series = builders.sample_series({"host": f"{host}.example", "service": "checkout"})
                 columns = {
                     "sample_offset_ms": np.arange(ROWS), "sample_count": np.ones(ROWS),
                     "sample_value": np.full(ROWS, PERIOD_NS), "sample_stack_id": np.ones(ROWS),
@@ -286,6 +286,7 @@ def test_a_lowered_frequency_is_told_and_no_cpu_is_missing(sent: Sent, holes: Ca
     sent.windows(range(81, 121))
     (hole,) = holes().values()
     assert (hole["kind"], hole["count"], hole["missing_cpu_ns"]) == ("lower_rate", 20, None)
+    assert (hole["host_id"], hole["host"]) == ("host-1", "host-1.example")
     assert hole["seconds"] == pytest.approx(100)
     assert "instead of" in hole["detail"]
 
