@@ -36,7 +36,7 @@ class ApiSettings(RequestLabelSettings):
         "loopback",
         "answer SQL (read only, of all data): loopback: if --listen is an address of this machine only; always; never",
     )
-    api_annotations: str = setting("loopback", "store annotations that are sent, which all see: as --api-sql")
+    api_annotations: str = setting("loopback", "take annotations that are sent, which all see: as --api-sql")
     api_max_seconds: int = setting(20, "end a query of ClickHouse after so many seconds")
     api_max_rows: int = setting(2_000_000_000, "refuse a query that would read more rows")
     api_exact_requests: int = setting(
