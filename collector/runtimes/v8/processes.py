@@ -5,6 +5,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from collector.elf.reader import file_reader
 from collector.processes import memory, pages
@@ -25,8 +26,14 @@ MAX_PROCESSES = 1024  # of the program's map
 MAX_FILES = 1024
 _LEAST_CODE_BYTES = 4 << 20  # of a file with V8: others are not looked at
 _BUILTINS = 2  # V8_BUILTINS of the program
-_READ_AT_ONCE = 256
+_VALUE_BYTES = 24 + 16 * _BUILTINS  # of struct v8_process
+_READ_AT_ONCE = 64
 _MASK = (1 << 64) - 1
+
+
+class _Known(NamedTuple):
+    layout: V8Layout
+    value: bytes  # in the program's map
 
 
 class V8Processes:
@@ -44,7 +51,7 @@ class V8Processes:
         self._functions: ObjectCache[JsFunction] = ObjectCache()
         self._scripts = Scripts()
         self._lock = threading.Lock()
-        self._layouts: dict[int, V8Layout] = {}  # of processes
+        self._known: dict[int, _Known] = {}  # by process
 
     def changed(self, pid: int, ranges: Sequence[MappedRange]) -> bool:
         """Raises OSError if the program's map of processes cannot be written."""
@@ -57,14 +64,16 @@ class V8Processes:
         builtins = [_builtins(each, engine) for each in ranges if each.file_key == key]
         shown = [part for part in builtins if part[1]][:_BUILTINS]
         value = engine.layout.walk.pack() + b"".join(struct.pack("=QQ", *part) for part in shown)
+        value = value.ljust(_VALUE_BYTES, b"\0")
         with self._lock:
-            self._layouts.pop(pid, None)
-            while len(self._layouts) >= MAX_PROCESSES:
-                oldest = next(iter(self._layouts))
-                del self._layouts[oldest]
+            before = self._known.pop(pid, None)
+            while len(self._known) >= MAX_PROCESSES:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
                 self._maps.delete_entry("v8_processes", oldest)
-            self._layouts[pid] = engine.layout
-            self._maps.set_entry("v8_processes", pid, value.ljust(24 + 16 * _BUILTINS, b"\0"))
+            self._known[pid] = _Known(engine.layout, value)
+            if before is None or before.value != value:  # mappings change often, and these seldom
+                self._maps.set_entry("v8_processes", pid, value)
         return True
 
     def read(self, pid: int, objects: Iterable[tuple[int, int]]) -> None:
@@ -114,14 +123,14 @@ class V8Processes:
 
     def _read(self, pid: int, addresses: Iterable[int]) -> dict[Key, JsFunction]:
         with self._lock:
-            layout = self._layouts.get(pid)
-        if layout is None:
+            known = self._known.get(pid)
+        if known is None:
             return {}
         wanted, functions = sorted(set(addresses)), dict[Key, JsFunction]()
         for at in range(0, len(wanted), _READ_AT_ONCE):
             part = wanted[at : at + _READ_AT_ONCE]
             try:
-                found = memory.patiently(pid, partial(self._read_part, pid, layout, part))
+                found = memory.patiently(pid, partial(self._read_part, pid, known.layout, part))
             except (OSError, TimeoutError):  # the process is gone, or does not let us look: the frames stay unnamed
                 break
             functions |= {Key(pid, at, each[0]): each[1] for at, each in zip(part, found, strict=True) if each}
@@ -135,7 +144,7 @@ class V8Processes:
     def _forget(self, pids: Iterable[int]) -> None:
         with self._lock:
             for pid in pids:
-                if self._layouts.pop(pid, None) is not None:
+                if self._known.pop(pid, None) is not None:
                     self._maps.delete_entry("v8_processes", pid)
 
 

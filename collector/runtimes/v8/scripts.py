@@ -1,5 +1,6 @@
 """Scripts: their names, and in which line a position of their source is."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,13 +12,14 @@ from collector.runtimes.v8.heap import Heap, Words, is_pointer
 from collector.runtimes.v8.layout import V8Text
 
 MAX_SOURCE_BYTES = 16 << 20
+"""So many of the sources of some functions are read."""
 _AT_ONCE = 1 << 20
 MAX_LINES = 1 << 20
 """So many of all scripts are remembered: 4 MB."""
 MAX_SCRIPTS = 256
 MAX_NAME = 500
 _SOURCE, _NAME, _LINE_OFFSET, _LINE_ENDS, _WORDS = 1, 2, 3, 7, 8  # words of a Script
-_LENGTH, _ELEMENTS = 8, 16  # of a FixedArray
+_ELEMENTS = 16  # of a FixedArray, behind its length
 _NO_LINES = np.empty(0, np.int32)
 
 
@@ -34,13 +36,15 @@ class Script(NamedTuple):
 
 
 class Scripts:
-    """Reads scripts, and remembers line ends of those that were used last. For one thread at a time."""
+    """Reads scripts, and remembers line ends of those that were used last. For several threads."""
 
     def __init__(self) -> None:
-        self._ends: OrderedDict[tuple[int, Words], np.ndarray] = OrderedDict()  # by process and words of the script
+        self._lock = threading.Lock()
+        self._ends: OrderedDict[tuple[int, int, int], np.ndarray] = OrderedDict()  # by process, source and name
 
     def read(self, pid: int, heap: Heap, text: V8Text, pointers: Sequence[int]) -> dict[int, Script]:
-        """Returns those of the objects that are scripts."""
+        """Returns those of the objects that are scripts. Reads at most MAX_SOURCE_BYTES of sources: lines may be
+        missing."""
         distinct = [pointer for pointer in dict.fromkeys(pointers) if is_pointer(pointer)]
         heads = heap.words(distinct, 0, _WORDS)
         types = heap.types_of([words[0] if words else 0 for words in heads])
@@ -50,60 +54,65 @@ class Scripts:
             if words is not None and kind == text.script_type
         }
         names = heap.texts([words[_NAME] for words in found.values()])
-        return {
-            pointer: Script(_path(name or ""), self._lines(pid, heap, text, words), _offset(words[_LINE_OFFSET]))
-            for (pointer, words), name in zip(found.items(), names, strict=True)
-        }
+        scripts, left = {}, MAX_SOURCE_BYTES
+        for (pointer, words), name in zip(found.items(), names, strict=True):
+            key = pid, words[_SOURCE], words[_NAME]
+            if (ends := self._known(key)) is None:
+                ends, read = _read_ends(heap, text, words, left)
+                left -= read
+                self._remember(key, ends)
+            scripts[pointer] = Script(_path(name or ""), ends, _offset(words[_LINE_OFFSET]))
+        return scripts
 
-    def _lines(self, pid: int, heap: Heap, text: V8Text, words: Words) -> np.ndarray:
-        key = pid, (words[_SOURCE], words[_NAME])
-        ends = self._ends.pop(key, None)
-        if ends is None:
-            ends = _read_ends(heap, text, words[_LINE_ENDS])
-        if ends is None:
-            ends = _count_ends(heap, words[_SOURCE])
-        self._ends[key] = ends
-        while len(self._ends) > MAX_SCRIPTS or sum(map(len, self._ends.values())) > MAX_LINES:
-            self._ends.popitem(last=False)
-        return ends
+    def _known(self, key: tuple[int, int, int]) -> np.ndarray | None:
+        with self._lock:
+            if key in self._ends:
+                self._ends.move_to_end(key)
+            return self._ends.get(key)
+
+    def _remember(self, key: tuple[int, int, int], ends: np.ndarray) -> None:
+        with self._lock:
+            self._ends[key] = ends
+            while len(self._ends) > MAX_SCRIPTS or sum(map(len, self._ends.values())) > MAX_LINES:
+                self._ends.popitem(last=False)
 
 
-def _read_ends(heap: Heap, text: V8Text, array: int) -> np.ndarray | None:
-    """The line ends that V8 has counted; None if it has not yet."""
-    (head,) = heap.words([array], 0, 2)
+def _read_ends(heap: Heap, text: V8Text, script: Words, most_bytes: int) -> tuple[np.ndarray, int]:
+    """Returns the line ends of a script, and how many bytes were read for them: those that V8 has counted, or else
+    those of the source."""
+    array, (head,) = script[_LINE_ENDS], heap.words([script[_LINE_ENDS]], 0, 2)
     count = head[1] >> 32 if head else 0
-    if not head or heap.types_of([head[0]]) != [text.array_type] or not 0 < count <= MAX_LINES:
-        return None
-    data = _read(heap, array - 1 + _ELEMENTS, 8 * count)
-    return None if data is None else (np.frombuffer(data, np.uint64) >> np.uint64(32)).astype(np.int32)
+    if head and heap.types_of([head[0]]) == [text.array_type] and 0 < 8 * count <= most_bytes:
+        data = _read(heap, array - 1 + _ELEMENTS, 8 * count)
+        return (np.frombuffer(data, np.uint64) >> np.uint64(32)).astype(np.int32)[:MAX_LINES], 8 * count
+    where = heap.flat(script[_SOURCE])
+    size = where.length * where.width if where is not None else 0
+    if where is None or not 0 < size <= most_bytes:
+        return _NO_LINES, 0
+    return _count_ends(_read(heap, where.address, size), where.width), size
 
 
-def _count_ends(heap: Heap, source: int) -> np.ndarray:
-    """Counts the ends of lines in the source."""
-    where = heap.flat(source)
-    if where is None or not 0 < where.length * where.width <= MAX_SOURCE_BYTES:
+def _count_ends(source: bytes, width: int) -> np.ndarray:
+    characters = np.frombuffer(source, np.uint8 if width == 1 else np.uint16)
+    if not len(characters):
         return _NO_LINES
-    data = _read(heap, where.address, where.length * where.width)
-    if data is None:
-        return _NO_LINES
-    characters = np.frombuffer(data, np.uint8 if where.width == 1 else np.uint16)
     ends = characters == ord("\n")
-    if where.width == 2:
+    if width == 2:
         ends |= (characters == 0x2028) | (characters == 0x2029)
     returns = np.flatnonzero(characters == ord("\r"))  # the end of a line, unless a line feed follows
     ends[returns] = characters[np.minimum(returns + 1, len(characters) - 1)] != ord("\n")
     return np.append(np.flatnonzero(ends), len(characters)).astype(np.int32)[:MAX_LINES]
 
 
-def _read(heap: Heap, address: int, size: int) -> bytes | None:
-    """Reads more than can be read at once."""
-    data = b""
+def _read(heap: Heap, address: int, size: int) -> bytes:
+    """Reads more than can be read at once; b"" if that cannot be read completely."""
+    parts = []
     for at in range(0, size, _AT_ONCE):
         (part,) = heap.areas([(address + at, min(_AT_ONCE, size - at))])
         if part is None:
-            return None
-        data += part
-    return data
+            return b""
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _offset(word: int) -> int:

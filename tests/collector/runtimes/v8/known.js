@@ -23,6 +23,6 @@ function callbacks(n) {
   new Shop().total;
   return Reflect.apply(catcher, undefined, [n]);
 }
-function main(n) { PAD for (;;) { if (process.argv[2] === "shares") recurse(500, 60); else callbacks(n); } }
+function main(n) { PAD for (;;) { if (process.argv[2] === "shares") recurse(2000, 60); else callbacks(n); } }
 console.log("ready");
 setTimeout(main, 1, 1);
