@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.elf import dynamic
+from collector.elf import dynamic, eh_frame_hdr
 from collector.elf.dynamic import Dynamic
+from collector.elf.eh_frame_hdr import HEADER_BYTES
 from collector.elf.error import ElfError
+from collector.elf.headers import GNU_EH_FRAME
 from collector.elf.reader import Read
 from collector.runtimes.v8.layout import V8Layout, V8LayoutError, layout
 from collector.unwind.cfi import code_file, eh_frame
@@ -20,7 +22,8 @@ from collector.unwind.cfi.code_file import CodeFile
 
 _MAJOR, _MINOR = b"_ZN2v88internal7Version6major_E", b"_ZN2v88internal7Version6minor_E"
 _LEAST_BYTES, _MOST_BYTES = 512 << 10, 32 << 20
-"""The size of the builtins is 1.2 MB in Node 16 and 2.2 MB in Node 26."""
+_MOST_FUNCTIONS = 1 << 19
+"""Node 26 has 130,000 functions. The size of the builtins is 1.2 MB in Node 16 and 2.2 MB in Node 26."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def find_engine(source: Read) -> Engine | None:
             return None
         found = layout((version[0], version[1]), lambda name: _number(exports, b"v8dbg_" + name.encode()))
         return Engine(found, _builtins(elf))
-    except (ElfError, struct.error):
+    except (ElfError, struct.error, OverflowError):  # it is damaged
         return None
 
 
@@ -53,8 +56,10 @@ def _number(exports: Dynamic, name: bytes) -> int | None:
 
 
 def _builtins(elf: CodeFile) -> tuple[int, int]:
-    """Raises V8LayoutError, ElfError, OSError, struct.error."""
-    table = eh_frame.search_table(elf)
+    """Raises V8LayoutError, ElfError, OSError, OverflowError, struct.error."""
+    segment = next((segment for segment in elf.segments if segment.kind == GNU_EH_FRAME), None)
+    count = eh_frame_hdr.entry_count(elf.at(segment.vaddr, HEADER_BYTES)) if segment is not None else 0
+    table = eh_frame.search_table(elf) if 0 < count <= _MOST_FUNCTIONS else None
     widest, row, end = 0, 0, 0
     for section in elf.sections if table is not None else ():
         if table is None or not section.executable or section.empty:

@@ -1,19 +1,23 @@
 """Functions on the heaps of live processes, of every Node on this machine, and memory that is none."""
 
+import contextlib
+import os
 import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.elf.reader import file_reader
 from collector.runtimes.v8 import layout as layout_module
 from collector.runtimes.v8.functions import JsFunction, read_functions
 from collector.runtimes.v8.heap import MAX_CHARACTERS, Heap
 from collector.runtimes.v8.layout import V8Layout, V8LayoutError, layout
 from collector.runtimes.v8.scripts import MAX_NAME, Scripts
+from collector.runtimes.v8.symbols import find_engine
 from tests.collector.runtimes.v8.nodes import Node, areas_of, engine, functions_on_heap, nodes, running
 
 PROGRAM = Path(__file__).parent / "functions.js"
@@ -99,6 +103,26 @@ def test_memory_that_only_looks_like_objects_is_survived(seed: int) -> None:
     for each in read_functions(1, Heap(areas, 128), known, Scripts(), addresses):
         assert each is None or (len(each[1].name) <= MAX_CHARACTERS and len(each[1].file) <= MAX_NAME)
     assert read < 200 << 20
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 1 << 32))
+def test_files_that_are_damaged_are_survived(seed: int) -> None:
+    choice = random.Random(seed)
+    descriptor = os.open(nodes()[0].path, os.O_RDONLY)
+    source = file_reader(descriptor)
+
+    def damaged(offset: int, size: int) -> bytes:
+        data = bytearray(source(offset, size))
+        if data and choice.random() < 0.1:
+            data[choice.randrange(len(data))] = choice.choice([0, 1, 0x7F, 0xFF])
+        return bytes(data)
+
+    try:
+        with contextlib.suppress(V8LayoutError):
+            find_engine(damaged)
+    finally:
+        os.close(descriptor)
 
 
 def test_other_structures_are_refused() -> None:
