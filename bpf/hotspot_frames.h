@@ -235,10 +235,10 @@ static __always_inline bool leave_sized_frame(struct walk *w, struct caller *c, 
 		}
 		if (bpf_probe_read_user(words, 2 * sizeof(u64), (void *)(at - 16)))
 			continue;
-		if (returns_to(words[1], stub && i == 0)) {
+		if (returns_to(words[1], stub && !w->interrupted && i == 0)) {
 			c->sp = at;
 			c->pc = words[1];
-			c->bp = state == NO_FRAME ? w->bp : words[0];
+			c->bp = state == NO_FRAME || (stub && i) ? w->bp : words[0];
 			return true;
 		}
 	}

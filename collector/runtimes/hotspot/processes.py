@@ -162,15 +162,20 @@ class HotspotProcesses:
 
 
 def _find(pid: int, library: _Library, exported: dict[str, int]) -> tuple[Jvm, CodeHeaps]:
-    """Raises StructuresError, JvmNotReady, OSError."""
-    read = partial(_read_memory, pid)
+    """Raises StructuresError, JvmNotReady, OSError; TimeoutError on a busy host."""
+
+    def read(areas: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        return memory.patiently(pid, partial(pages.read, pid, areas)) if areas else []
+
     structs = vm_structs.read_tables(read, {name: at - library.bias & _MASK for name, at in exported.items()})
     statics = [structs.statics.get(name, 0) for name in (_VERSION, "StubRoutines._call_stub_return_address")]
     version, call_stub_return = read([(statics[0], 4), (statics[1], 8)])
     if version is None:
         raise StructuresError("it does not say which version it is")
     found = layout(int.from_bytes(version, "little"), structs)
-    return Jvm(read, found, int.from_bytes(call_stub_return or b"", "little")), find_heaps(read, found.heaps)
+    return Jvm(partial(_read_memory, pid), found, int.from_bytes(call_stub_return or b"", "little")), find_heaps(
+        read, found.heaps
+    )
 
 
 def _read_memory(pid: int, areas: Sequence[tuple[int, int]]) -> list[bytes | None]:
