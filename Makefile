@@ -22,7 +22,8 @@ REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_cod
   tests/collector/unwind/test_return_probes.py tests/collector/processes/test_reused_ids.py \
   tests/collector/processes/test_same_identity.py tests/collector/processes/test_shared_pages.py \
   tests/collector/batches/test_turns.py tests/collector/processes/test_range_limit.py tests/collector/processes/test_copied_text.py \
-  tests/collector/symbols/test_many_symbols.py tests/collector/runtimes/python/test_frames.py
+  tests/collector/symbols/test_many_symbols.py tests/collector/runtimes/python/test_frames.py \
+  tests/collector/runtimes/hotspot/test_frames.py
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 

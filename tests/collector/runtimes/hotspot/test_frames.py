@@ -132,7 +132,8 @@ def test_stacks_are_whole_however_the_program_runs(watched: tuple[Host, Sampler]
 @pytest.mark.soak
 @EACH
 def test_stacks_are_whole_while_the_program_is_compiled(watched: tuple[Host, Sampler], home: Path) -> None:
-    seen, _ = run(watched, home, warm_s=0)
+    for _ in range(2):  # the first time, tables of the JVM's own code may still be built
+        seen, _ = run(watched, home, warm_s=0)
     compare_share(f"whole stacks of Java {version(home)}, warming up", 1, seen.whole(), 0.05)
 
 
