@@ -28,7 +28,7 @@ REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_cod
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports test-more soak picture recording clean setup-test nodes
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -153,6 +153,34 @@ recording: setup ## make the recording that the demo replays on machines that ca
 	  && $(BIN)/icestream record $$aside/all --seconds 16 --frequency 199 --host demo --host-id demo \
 	    --activity-socket $$aside/socket \
 	  && $(BIN)/python -m standalone.demo.condense_recording $$aside/all standalone/demo/shop.recording
+
+# The Pythons of Debian 12, Ubuntu 24.04 and Debian 13.
+DEB_PYTHONS := 3.11 3.12 3.13
+DEB_ARCHITECTURES := amd64
+
+wheels: setup-test ## build the wheels and sdists into dist/
+	$(BIN)/python deploy/release/wheels.py dist
+
+release-inputs: setup-test ## download what `make deb` puts into packages, into build/inputs/
+	@for python in $(DEB_PYTHONS); do for architecture in $(DEB_ARCHITECTURES); do \
+	   $(BIN)/python deploy/release/deb.py --fetch $$python $$architecture || exit 1; \
+	 done; done
+
+deb: wheels ## build the packages of Debian and Ubuntu into dist/, offline after `make release-inputs`
+	@for python in $(DEB_PYTHONS); do for architecture in $(DEB_ARCHITECTURES); do \
+	   $(BIN)/python deploy/release/deb.py dist $$python $$architecture || exit 1; \
+	 done; done
+
+# Signed with the key in KEY (PEM, ECDSA P-256): openssl and cosign can check it (docs/releases.md).
+release: ## build all of a release into dist/ from the last commit, with checksums, and sign it if there is a KEY
+	@[ -z "$$(git status --porcelain)" ] || { echo "the work tree differs from the last commit"; exit 1; }
+	rm -rf dist
+	$(MAKE) --no-print-directory deb
+	@for target in image chart; do ! grep -q "^$$target:" Makefile || $(MAKE) --no-print-directory $$target || exit 1; done
+	cp constraints.txt dist/
+	$(BIN)/python deploy/release/provenance.py dist >build/provenance.json && mv build/provenance.json dist/
+	cd dist && sha256sum * >SHA256SUMS
+	@[ -z "$(KEY)" ] || openssl dgst -sha256 -sign "$(KEY)" dist/SHA256SUMS | openssl base64 -A >dist/SHA256SUMS.sig
 
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) build icestream/*/build dist *.egg-info icestream/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

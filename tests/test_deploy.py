@@ -122,7 +122,17 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_every_command_of_the_units_can_be_parsed(unit: Path) -> None:
     (command,) = re.findall(r"^ExecStart=\S+/icestream (.+)$", unit.read_text(), re.MULTILINE)
-    parse(command.split())
+    (sinks,) = re.findall(r"^ARGUMENTS=(.+)$", (ROOT / "deploy/debian/settings/sink.env").read_text(), re.MULTILINE)
+    parts = {"streams": "", "sink": sinks, "api": "", "gateway": ""} if "%i" in command else {"": ""}
+    for part, arguments in parts.items():
+        parse(command.replace("%i", part).replace("$ARGUMENTS", arguments).split())
+
+
+@pytest.mark.parametrize("name", ["icestream.env", "sink.env"])
+def test_every_variable_of_the_settings_of_the_packages_exists(name: str) -> None:
+    given = re.findall(r"^#?(\w+)=", (ROOT / "deploy/debian/settings" / name).read_text(), re.MULTILINE)
+    assert given
+    assert set(given) <= VARIABLES | {"ARGUMENTS"}
 
 
 def parse(words: list[str]) -> None:

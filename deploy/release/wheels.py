@@ -5,6 +5,7 @@ the user, the umask and the day: times are SOURCE_DATE_EPOCH, or that of the las
 sdists.
 """
 
+import functools
 import gzip
 import os
 import shutil
@@ -28,6 +29,7 @@ def build(out: Path) -> list[Path]:
         return [_wheel(_sdist(source / name, out), out) for name in SOURCES]
 
 
+@functools.cache
 def epoch() -> int:
     """The time of all files of a release, in Unix seconds."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
