@@ -1,5 +1,7 @@
 // Calls of the query API (docs/query-api.md).
 
+import { saveFile } from "./base/dom.js";
+
 /** An error of the API: what is wrong, and what to do about it. */
 export class ApiError extends Error {
   constructor(message, hint = "") {
@@ -185,11 +187,7 @@ async function ask(route, parameters, signal, body) {
 export async function save(href) {
   const response = await responseOf(href);
   const [, name] = /filename="(.*?)"/.exec(response.headers.get("Content-Disposition")) ?? [];
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await response.blob());
-  link.download = name ?? new URL(href).pathname.split("/").at(-1);
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href));
+  saveFile(await response.blob(), name ?? new URL(href).pathname.split("/").at(-1));
 }
 
 /** Returns an answer that is no error. Throws as `ask`. */

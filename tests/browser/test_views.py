@@ -1,7 +1,9 @@
 """Looking at what uses CPU: services first, then a service's frames, and what to do with one of them."""
 
 import json
+import struct
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
@@ -9,6 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Site
 from tests.browser.page import Page
+from tests.browser.shop import HOSTILE_FUNCTION
 
 pytestmark = pytest.mark.browser
 
@@ -311,6 +314,23 @@ def test_an_export_is_saved_and_one_that_fails_says_why(page: Page, tmp_path: Pa
         page.until(lambda name=name: (tmp_path / name).exists())
         assert not page.find("#problem").is_displayed()
     assert json.loads((tmp_path / "merge.json").read_text())["selector"] == CHECKOUT
+
+
+def test_the_graph_as_it_stands_is_saved_as_a_picture(page: Page, tmp_path: Path) -> None:
+    behavior = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    page.browser.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
+    page.open(selector='{service="odd"}')
+    for name in ("svg", "png"):
+        page.click("#export")
+        choose(page, f"Picture ({name.upper()})")
+        page.until(lambda name=name: (tmp_path / f"icestream.{name}").exists())
+    svg = ElementTree.parse(tmp_path / "icestream.svg").getroot()
+    drawn = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert HOSTILE_FUNCTION in drawn
+    width, height = page.js("const { width, height } = icestream.graph.icicle.size; return [width, height]")
+    assert (svg.get("width"), svg.get("height")) == (str(width), str(height))
+    size = struct.unpack(">II", (tmp_path / "icestream.png").read_bytes()[16:24])
+    assert size == (2 * width, 2 * height)
 
 
 def test_source_lines_of_a_function_have_values_and_links(page: Page, site: Site) -> None:

@@ -203,6 +203,7 @@ def operations(
             cost_json(cost) if cost else None for cost in ((change.cpu, change.duration) if change else (None, None))
         )
         row["error_change"] = errors_json(change) if change else None
+        row["growth"] = change.cpus if change else 0.0
     rows = sorted(found.matching, key=lambda row: _key(row, order))
     following = offset + limit if offset + limit < len(rows) else None
     return json_response(
@@ -238,7 +239,7 @@ def _key(row: dict[str, Any], order: OperationOrder) -> tuple[float, str, str, l
     elif order is OperationOrder.REQUESTS:
         value = row["requests"]
     elif order is OperationOrder.GROWTH:
-        value = row["sampled_cpu_ns"] - row["previous_sampled_cpu_ns"]
+        value = row["growth"]
     else:
         value = row[f"{order.value}_ns"] or 0
     return -value, row["service"], row["operation"], list(row["labels"].items())

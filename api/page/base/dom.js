@@ -41,6 +41,15 @@ export function replaceRows(body, rows) {
   if (same) same.focus({ preventScroll: true });
 }
 
+/** Saves a blob as a file of this name. */
+export function saveFile(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href));
+}
+
 export const byId = (id) => document.getElementById(id);
 
 /** Returns a function that calls `act` once, `milliseconds` after the last of a burst of calls; its `cancel` prevents that. */

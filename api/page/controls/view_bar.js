@@ -1,7 +1,8 @@
 // Which stacks are shown, and which of their frames: above the graph.
 
 import * as api from "../api.js";
-import { byId, element } from "../base/dom.js";
+import { byId, cssVariable, element } from "../base/dom.js";
+import { savePicture } from "../graph/picture.js";
 import { either } from "../base/patterns.js";
 import { showMenu } from "../base/popups.js";
 import { baselineOf, NOWHERE } from "../state.js";
@@ -42,7 +43,9 @@ export function startViewBar(state, showProblem) {
   byId("export").addEventListener("click", () => {
     const { left, bottom } = byId("export").getBoundingClientRect();
     const files = api.downloads(state.values, baselineOf(state.values));
-    const items = files.map(([text, href]) => ({ text, href, act: () => save(href, showProblem) }));
+    const picture = (format) => savePicture(window.icestream.graph.icicle, format, cssVariable("--ground"));
+    const pictures = ["svg", "png"].map((format) => ({ text: `Picture (${format.toUpperCase()})`, act: () => picture(format) }));
+    const items = [...files.map(([text, href]) => ({ text, href, act: () => save(href, showProblem) })), ...pictures];
     showMenu(left, bottom + 2, "Export as", items);
   });
   byId("chips").addEventListener("click", (event) => {

@@ -135,6 +135,17 @@ export class Icicle {
     return { milliseconds: performance.now() - started, rectangles };
   }
 
+  /** The size of all levels, in pixels. */
+  get size() {
+    return { width: this.#scroll.clientWidth, height: (this.#tree.levelStart.length - 1) * ROW };
+  }
+
+  /** Draws all levels as they stand, also those that are scrolled away. @param {object} context of a canvas, or its like */
+  drawAll(context) {
+    const { width, height } = this.size;
+    paint(context, this.#tree, this.#look, { ...this.#view, top: 0, zoomedLevel: depthOf(this.#tree, this.#zoomed) }, width, height);
+  }
+
   /** Returns a node's position and size in the window, in pixels. */
   screenBox(node) {
     const { left, top } = this.#host.getBoundingClientRect();

@@ -10,7 +10,7 @@ from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
 from tests.api.fill import SEEN, START_S, Sample
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
-from tests.api.queries.two_versions import COSTS, SLOWER, Version, insert_versions
+from tests.api.queries.two_versions import CART, CHECKOUT, COSTS, SLOWER, Version, insert_versions
 from tests.data.tables import NO_SPAN, insert_rows, insert_series, to_datetime
 
 A, B = "GET /a", "GET /b"
@@ -97,6 +97,19 @@ def test_pages_and_orders_have_every_operation_once(api: Api) -> None:
             values = [row["p95_duration_ns"] or 0 for row in listed]
             assert values == sorted(values, reverse=True)
     assert next(row["operation"] for row in api.json("/api/v1/operations", order="requests")["operations"]) == A
+
+
+def test_growth_is_that_of_one_request_and_more_traffic_is_none(api: Api, client: Client) -> None:
+    insert_versions(
+        client,
+        Version({"render": 4.0}, 0, 50), Version({"render": 4.0}, 180, 500),
+        Version(COSTS, 0, 50, operation=CART), Version(SLOWER, 180, 50, operation=CART),
+    )  # fmt: skip
+    times = {"start": START_S + 180, "end": START_S + 360, "order": "growth"}
+    rows = api.json("/api/v1/operations", **times)["operations"]
+    more = [row["sampled_cpu_ns"] - row["previous_sampled_cpu_ns"] for row in rows]
+    assert [row["operation"] for row in rows] == [CART, CHECKOUT]
+    assert more[1] > more[0]
 
 
 @pytest.mark.usefixtures("two")
