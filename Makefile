@@ -24,11 +24,13 @@ REPORTS := tests/collector/test_leaderless.py tests/collector/test_generated_cod
   tests/collector/batches/test_turns.py tests/collector/processes/test_range_limit.py tests/collector/processes/test_copied_text.py \
   tests/collector/symbols/test_many_symbols.py tests/collector/runtimes/python/test_frames.py \
   tests/collector/runtimes/hotspot/test_frames.py
+# Where tests/kubernetes/build_tools.sh puts what it builds.
+TOOLS := $(or $(ICESTREAM_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/icestream/kubernetes)
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers image chart attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +121,14 @@ chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and comp
 
 fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to everything that reads, and check the promises
 	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
+
+image: ## build the images of deploy/docker into Docker and dist/, with the times of the last commit (BASE: what they begin with)
+	@$(PYTHON) deploy/docker/build_images.py $(if $(BASE),--base $(BASE))
+
+chart: setup-test ## check the Helm chart, and pack it into dist/ (Go; builds Helm at first)
+	@tests/kubernetes/build_tools.sh helm
+	$(BIN)/pytest -q tests/kubernetes/test_chart.py
+	@$(TOOLS)/helm package -d dist deploy/helm/icestream 2>&1 | grep -v 'symbolic link'
 
 containers: setup-test ## install Docker if there is none, and test in real containers (root; minutes)
 	@deploy/setup.sh containers

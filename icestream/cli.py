@@ -49,7 +49,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    commands = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    # The image of the collector has no other part.
+    commands = {entry.name: entry for entry in entries if importlib.util.find_spec(entry.module.partition(".")[0])}
     if not argv or argv[0] not in commands:
         return _overview(list(commands.values()), argv)
     name, rest = argv[0], argv[1:]

@@ -22,7 +22,6 @@ from sinks.archive.archive import ArchiveSink
 from sinks.clickhouse.disk_guard import DiskGuard
 from sinks.clickhouse.disk_room import room_of
 from sinks.clickhouse.sink import ClickHouseSink
-from sinks.lake.sink import LakeSink
 from sinks.metrics import MANY_LABEL_SETS
 from sinks.requests.thin_requests import thin_for_ever
 from sinks.resolve import ResolveSink
@@ -122,6 +121,8 @@ def _runner(
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings, **MAY_REPEAT))
     elif kind == "lake":
+        from sinks.lake.sink import LakeSink  # deltalake takes 140 MB of disk, which images without a lake do not have
+
         destination = _destination(settings.lake, kind)
         names = NamesApi(settings.names_url, settings.kafka)
         sink = LakeSink(destination, None, limits, settings.lake_days, clock.now, names, sets)

@@ -10,8 +10,10 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import REGISTRY
+from ruamel.yaml import YAML
 
 from api.terminal.client import URL_VARIABLE
 from docs.generate_settings import PARTS
@@ -25,7 +27,7 @@ OTHERS = {
     *("InternalDocs/code_objects.md", "Objects/locations.md", "docs/symbol_files.md"),
     *("--no-eh-frame", "icestream.logs", "api.commands.sql"),
     *("no_new_privs", "sched_yield", "_fini", "deploy_env", "___", "EAGAIN", "opentelemetry_pre_instrument"),
-    *("--preload", "--workers", "--feature-gates"),
+    *("--preload", "--workers", "--feature-gates", "--set", "KafkaUser"),
     *("--perf-basic-prof", "--no-opt", "--jitless", "--always-sparkplug", "--maglev", "--interrupt-budget"),
 }
 """Names of other projects, of files that a running icestream makes, and what looks like a file."""
@@ -71,7 +73,8 @@ def test_modules_exist() -> None:
         f"{line}: {name}"
         for line in lines()
         for name in _DOTTED.findall(line.text)
-        if not (is_module(name) or is_message(name) or name in constants() | OTHERS or (ROOT / name).exists())
+        if not (is_module(name) or is_message(name) or is_chart_value(name))
+        and not (name in constants() | OTHERS or (ROOT / name).exists())
         and not _FILE.fullmatch(name)
         and not line.path.endswith(".js")
     ]
@@ -89,6 +92,15 @@ def is_module(name: str) -> bool:
         if (ROOT / path).is_dir() and not rest:
             return True
     return False
+
+
+def is_chart_value(name: str) -> bool:
+    """Whether a dotted name leads to a value of the Helm chart."""
+    found: Any = YAML(typ="safe").load(ROOT / "deploy/helm/icestream/values.yaml")
+    *parts, last = name.split(".")
+    for part in parts:
+        found = found.get(part) if isinstance(found, dict) else None
+    return isinstance(found, dict) and (last in found or not found)  # of what is empty by default, Kubernetes has more
 
 
 def is_message(name: str) -> bool:

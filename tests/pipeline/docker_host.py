@@ -1,4 +1,4 @@
-"""A Docker engine of the tests' own, with an image like the official one of Python, made of Debian's packages.
+"""A Docker engine of the tests' own, with an image like the official slim one of Debian, made of Debian's packages.
 
 The engine has no bridge: containers have the host's network, or none.
 """
@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,8 @@ from ruamel.yaml import YAML
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-BASE = "python:3.11-slim-bookworm"
-"""The image that deploy/docker/Dockerfile begins with."""
+BASE = "debian:bookworm-slim"
+"""The image that deploy/docker/Dockerfile begins with. This one has Python, for programs of the tests."""
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _NEEDED = ("dockerd", "docker", "debootstrap")
 _CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
@@ -53,6 +54,12 @@ class Docker:
             command, env=self._environ, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ).stdout
 
+    def build_images(self, out: Path, *options: str) -> dict[str, str]:
+        """Runs deploy/docker/build_images.py. Returns the images' IDs by their tags, and leaves files in `out`."""
+        command = [sys.executable, str(ROOT / "deploy/docker/build_images.py"), f"--out={out}", *options]
+        lines = _run(*command, "--build-option=--network=host", environ=self._environ).splitlines()
+        return {line.partition(": ")[0]: re.findall(r"sha256:[0-9a-f]{64}", line)[0] for line in lines}
+
     def start(self, name: str, image: str, *options: str, command: tuple[str, ...]) -> str:
         """Starts a container, and returns its ID."""
         return self.run("run", "--detach", "--name", name, *options, image, *command)
@@ -72,10 +79,10 @@ class Docker:
     def make_base(self) -> None:
         """Makes the image that the Dockerfile begins with, with the certificates that this machine trusts."""
         root = self.folder / "root"
-        packages = "--include=python3,python3-pip,ca-certificates"
+        packages = "--include=python3,ca-certificates"
         _run("debootstrap", "--variant=minbase", packages, "bookworm", str(root), environ=self._environ)
-        for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
-            marker.unlink()  # the official image lets pip install
+        for folder in ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists"):
+            shutil.rmtree(root / folder)  # as in the official image
         (root / "usr/bin/python").symlink_to("python3")
         shutil.copyfile(f"/{_CERTIFICATES}", root / _CERTIFICATES)
         archive = self.folder / "root.tar"

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from collector.activity.activity_socket import answers
+from icestream.version import VERSION
 from tests.pipeline.docker_host import BASE, ROOT, Docker, missing, options_of_service, running_docker
 from tests.pipeline.running import Pipeline, between
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.pipeline,
     pytest.mark.ebpf,
     pytest.mark.soak,  # a Debian and an image are made, and packages downloaded, for minutes
 ]
+IMAGE, COLLECTOR = f"icestream:{VERSION}", f"icestream:{VERSION}-collector"
 TRACING = f"{ROOT}/icestream/tracing:/lib/python3/icestream/tracing:ro"
 PROGRAM = f"{Path(__file__).with_name('boxed.py')}:/boxed.py:ro"
 
@@ -27,6 +30,45 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
     with running_docker(tmp_path_factory.mktemp("docker")) as engine:
         engine.make_base()
         yield engine
+
+
+@pytest.fixture(scope="module")
+def images(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """IDs of the images that a fleet runs, by their tags."""
+    return docker.build_images(tmp_path_factory.mktemp("images"), "icestream", "collector")
+
+
+def test_the_images_are_small_and_run_as_nobody(docker: Docker, images: dict[str, str]) -> None:
+    most = {IMAGE: 400, COLLECTOR: 200}
+    sizes = {tag: int(docker.run("image", "inspect", "--format", "{{.Size}}", tag)) / 1e6 for tag in most}
+    assert all(sizes[tag] < most[tag] for tag in most), sizes
+    for tag in most:
+        found = docker.run("image", "inspect", "--format", "{{.Id}} {{.Config.User}}", tag)
+        assert found == f"{images[tag]} 10001:10001"
+        labels = docker.run("image", "inspect", "--format", "{{json .Config.Labels}}", tag)
+        assert f'"org.opencontainers.image.version":"{VERSION}"' in labels
+    alone = ("run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL")
+    for command in ("collect", "streams", "sink", "migrate", "api", "gateway", "scrape", "topics", "query"):
+        assert f"usage: icestream {command}" in docker.run(*alone, IMAGE, command, "--help")
+    assert "usage: icestream collect" in docker.run(*alone, COLLECTOR, "collect", "--help")
+
+
+def test_the_health_check_asks_what_runs(docker: Docker, images: dict[str, str]) -> None:
+    """Kafka is away, so the gateway is alive and not ready."""
+    options = ("--read-only", "--tmpfs=/tmp", "--network=none", "--health-interval=1s", "--health-start-period=0s")
+    docker.start("healthy", IMAGE, *options, command=("gateway",))
+    docker.start("unhealthy", IMAGE, *options, "--health-retries", "1", "--entrypoint", "sleep", command=("600",))
+    try:
+        for name in ("healthy", "unhealthy"):
+            wait_until(lambda name=name: docker.run("inspect", "--format", "{{.State.Health.Status}}", name) == name)
+    finally:
+        docker.remove("healthy")
+        docker.remove("unhealthy")
+
+
+def test_an_image_that_is_built_again_is_the_same(docker: Docker, images: dict[str, str], tmp_path: Path) -> None:
+    """Also at another time, and with nothing kept of the first build."""
+    assert docker.build_images(tmp_path, "collector", "--build-option=--no-cache")[COLLECTOR] == images[COLLECTOR]
 
 
 @pytest.fixture
@@ -65,18 +107,14 @@ def test_containers_are_profiled_by_their_names_and_by_their_requests(
 
 
 def test_the_image_has_a_collector_that_profiles_its_host(
-    embedded_pipeline: Pipeline, docker: Docker, containers: Callable[..., str]
+    embedded_pipeline: Pipeline, docker: Docker, images: dict[str, str], containers: Callable[..., str]
 ) -> None:
     """With the rights that the service has in docker-compose.yml."""
-    docker.run(
-        "build", "--network", "host", "--file", f"{ROOT}/deploy/docker/Dockerfile", "--tag", "icestream", f"{ROOT}"
-    )
-    assert "usage: icestream COMMAND" in docker.run("run", "--rm", "--network", "none", "icestream", "--help")
     pipeline, begin = embedded_pipeline, time.time_ns()
     environ = [f"--env={name}={value}" for name, value in pipeline.settings.environ().items()]
     command = "collect --interval 1 --frequency 99 --cpu-budget 0 --metrics-listen 127.0.0.1:0"
     options = [*options_of_service(docker, "collector", pipeline.data), "--network", "host", *environ]
-    docker.start("collector", "icestream", *options, command=tuple(command.split()))
+    docker.start("collector", COLLECTOR, *options, command=tuple(command.split()))
     try:
         pipeline.data.chmod(0o755)
         pipeline.wait(lambda: answers(pipeline.data / "activity.sock"), bool)

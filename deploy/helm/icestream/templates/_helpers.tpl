@@ -1,0 +1,165 @@
+{{- define "icestream.fullname" -}}
+{{- if contains "icestream" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-icestream" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{/* Each of the following takes (dict "root" $ "name" PART), or (dict "root" $ "suffix" SUFFIX) for the image. */}}
+{{- define "icestream.selector" -}}
+app.kubernetes.io/name: icestream
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .name }}
+{{- end }}
+
+{{- define "icestream.labels" -}}
+{{ include "icestream.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- end }}
+
+{{- define "icestream.image" -}}
+{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}{{ .suffix }}
+{{- end }}
+
+{{/* Everything of icestream but the collector runs under the "restricted" Pod Security Standard. */}}
+{{- define "icestream.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "icestream.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: {{ .port }}{{ with .scheme }}, scheme: {{ . }}{{ end }}}
+  periodSeconds: 5
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ .port }}{{ with .scheme }}, scheme: {{ . }}{{ end }}}
+  periodSeconds: 20
+  timeoutSeconds: 10
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ .port }}{{ with .scheme }}, scheme: {{ . }}{{ end }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+
+{{/* Names under which a Service is reached. */}}
+{{- define "icestream.hosts" -}}
+{{- $name := printf "%s-%s" (include "icestream.fullname" .root) .name }}{{ $namespace := .root.Release.Namespace -}}
+{{- $service := printf "%s.%s.svc" $name $namespace -}}
+{{ concat (list $name (printf "%s.%s" $name $namespace) $service (printf "%s.cluster.local" $service)) .hosts | join "," }}
+{{- end }}
+
+{{- define "icestream.kafkaAddress" -}}
+{{- if .Values.trial }}{{ include "icestream.fullname" . }}-kafka.{{ .Release.Namespace }}.svc:9094
+{{- else }}{{ required "kafka.bootstrapServers: HOST:PORT of a Kafka is needed, or trial=true" .Values.kafka.bootstrapServers }}{{ end }}
+{{- end }}
+
+{{/* The environment of a container that talks to Kafka. The part's own values come last: the last one counts. */}}
+{{- define "icestream.kafkaEnv" -}}
+- {name: ICESTREAM_KAFKA, value: {{ include "icestream.kafkaAddress" . | quote }}}
+{{- if not .Values.trial }}{{ with .Values.kafka }}
+- {name: ICESTREAM_KAFKA_SECURITY_PROTOCOL, value: {{ .securityProtocol }}}
+{{- with .prefix }}
+- {name: ICESTREAM_KAFKA_PREFIX, value: {{ quote . }}}
+{{- end }}
+{{- with .saslMechanism }}
+- {name: ICESTREAM_KAFKA_SASL_MECHANISM, value: {{ . }}}
+{{- end }}
+{{- if .saslSecret.name }}
+- name: ICESTREAM_KAFKA_SASL_USERNAME
+  valueFrom: {secretKeyRef: {name: {{ .saslSecret.name }}, key: {{ .saslSecret.usernameKey }}}}
+- name: ICESTREAM_KAFKA_SASL_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ .saslSecret.name }}, key: {{ .saslSecret.passwordKey }}}}
+{{- end }}
+{{- if .caSecret.name }}
+- {name: ICESTREAM_KAFKA_SSL_CA, value: /etc/icestream/kafka-ca/ca.crt}
+{{- end }}
+{{- if .certificateSecret.name }}
+- {name: ICESTREAM_KAFKA_SSL_CERTIFICATE, value: /etc/icestream/kafka-certificate/tls.crt}
+- {name: ICESTREAM_KAFKA_SSL_KEY, value: /etc/icestream/kafka-certificate/tls.key}
+{{- end }}
+{{- end }}{{ end }}
+{{- end }}
+
+{{- define "icestream.clickhouseEnv" -}}
+{{- with .Values.clickhouse.urlSecret }}
+- name: ICESTREAM_CLICKHOUSE
+  valueFrom:
+    secretKeyRef:
+      name: {{ required "clickhouse.urlSecret.name: a Secret with the address of a ClickHouse is needed, or trial=true" .name }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+
+{{- define "icestream.ownEnv" -}}
+{{- range $name, $value := merge (dict) .part.env .root.Values.env }}
+- {name: {{ $name }}, value: {{ $value | toString | quote }}}
+{{- end }}
+{{- end }}
+
+{{- define "icestream.envFrom" -}}
+{{- with concat .root.Values.envFrom .part.envFrom }}
+envFrom: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Certificates, as volumes and where they are mounted. */}}
+{{- define "icestream.certificateVolumes" -}}
+{{- if not .Values.trial }}
+{{- with .Values.kafka.caSecret }}{{ if .name }}
+- {name: kafka-ca, secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}}
+{{- end }}{{ end }}
+{{- with .Values.kafka.certificateSecret }}{{ if .name }}
+- name: kafka-certificate
+  secret:
+    secretName: {{ .name }}
+    items: [{key: {{ .certificateKey }}, path: tls.crt}, {key: {{ .keyKey }}, path: tls.key}]
+{{- end }}{{ end }}
+{{- with .Values.clickhouse.caSecret }}{{ if .name }}
+- {name: clickhouse, secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}}
+{{- end }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "icestream.certificateMounts" -}}
+{{- if not .Values.trial }}
+{{- if .Values.kafka.caSecret.name }}
+- {name: kafka-ca, mountPath: /etc/icestream/kafka-ca, readOnly: true}
+{{- end }}
+{{- if .Values.kafka.certificateSecret.name }}
+- {name: kafka-certificate, mountPath: /etc/icestream/kafka-certificate, readOnly: true}
+{{- end }}
+{{- if .Values.clickhouse.caSecret.name }}
+- {name: clickhouse, mountPath: /etc/icestream/clickhouse, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where a pod may run. */}}
+{{- define "icestream.placement" -}}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "icestream.serviceAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "icestream.fullname" .root }}-{{ .name }}
+  labels: {{ include "icestream.labels" . | nindent 4 }}
+  {{- with .part.serviceAccountAnnotations }}
+  annotations: {{ toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: {{ eq .name "collector" }}
+{{- end }}

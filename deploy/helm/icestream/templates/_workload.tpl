@@ -1,0 +1,191 @@
+{{/*
+A stateless part: its Deployment, service account, disruption budget and, if wanted, what scales it. Takes
+  root         $
+  name         of the part; .Values has its settings under this name
+  args         of `icestream`
+  port         with /metrics, /healthz and /readyz
+  ports        further container ports, by name
+  clickhouse   true: it needs ClickHouse
+  symbolCache  true: it keeps SymCaches
+  env          more of it, by name
+  stopSeconds  how long it may take to end
+  serves       true: it has a Service, so a new pod is there before an old one goes. Others share partitions: a pod more
+               than there are partitions would never be ready.
+  group, topic, metric   the consumer group whose lag scales it
+*/}}
+{{- define "icestream.workload" -}}
+{{- $part := index .root.Values .name -}}
+{{- $fullname := printf "%s-%s" (include "icestream.fullname" .root) .name -}}
+{{- $context := dict "root" .root "name" .name "part" $part -}}
+{{- $scaled := and $part.autoscaling (ne $part.autoscaling.kind "none") -}}
+{{- $most := $part.replicas }}{{ if $scaled }}{{ $most = $part.autoscaling.maxReplicas }}{{ end -}}
+{{- if and (not .serves) (gt (int $most) (int .root.Values.topics.partitions)) -}}
+{{- fail (printf "%s: %d replicas are more than topics.partitions, %d: each needs a partition" .name (int $most) (int .root.Values.topics.partitions)) -}}
+{{- end -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ $fullname }}
+  labels: {{ include "icestream.labels" . | nindent 4 }}
+spec:
+  {{- if not $scaled }}
+  replicas: {{ $part.replicas }}
+  {{- end }}
+  selector:
+    matchLabels: {{ include "icestream.selector" . | nindent 6 }}
+  strategy:
+    rollingUpdate: {{ if .serves }}{maxSurge: 1, maxUnavailable: 0}{{ else }}{maxSurge: 0, maxUnavailable: 1}{{ end }}
+  template:
+    metadata:
+      labels: {{ include "icestream.labels" . | nindent 8 }}
+      {{- with $part.podAnnotations }}
+      annotations: {{ toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ $fullname }}
+      automountServiceAccountToken: false
+      {{- include "icestream.placement" $context | nindent 6 }}
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels: {{ include "icestream.selector" . | nindent 20 }}
+      terminationGracePeriodSeconds: {{ .stopSeconds }}
+      containers:
+        - name: {{ .name }}
+          image: {{ include "icestream.image" (dict "root" .root "suffix" .image) }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args: {{ toJson .args }}
+          env:
+            {{- include "icestream.kafkaEnv" .root | nindent 12 }}
+            {{- if .clickhouse }}
+            {{- include "icestream.clickhouseEnv" .root | nindent 12 }}
+            {{- end }}
+            {{- with .root.Values.symbolStore }}
+            - {name: ICESTREAM_SYMBOL_STORE, value: {{ quote . }}}
+            {{- end }}
+            {{- if .symbolCache }}
+            - {name: ICESTREAM_SYMBOL_CACHE, value: /var/cache/icestream/symcaches}
+            {{- end }}
+            {{- range $name, $value := .env }}
+            - {name: {{ $name }}, value: {{ quote $value }}}
+            {{- end }}
+            {{- include "icestream.ownEnv" $context | nindent 12 }}
+          {{- include "icestream.envFrom" $context | nindent 10 }}
+          ports:
+            - {name: metrics, containerPort: {{ .port }}}
+            {{- range $name, $port := .ports }}
+            - {name: {{ $name }}, containerPort: {{ $port }}}
+            {{- end }}
+          {{- include "icestream.probes" (dict "port" "metrics" "scheme" .scheme) | nindent 10 }}
+          {{- if .serves }}
+          lifecycle:
+            preStop: {sleep: {seconds: 5}}  # until nobody sends it anything new
+          {{- end }}
+          resources: {{ toYaml $part.resources | nindent 12 }}
+          securityContext: {{ include "icestream.restricted" . | nindent 12 }}
+          volumeMounts:
+            - {name: tmp, mountPath: /tmp}
+            {{- if .symbolCache }}
+            - {name: symcaches, mountPath: /var/cache/icestream/symcaches}
+            {{- end }}
+            {{- if .tlsSecret }}
+            - {name: tls, mountPath: /etc/icestream/tls, readOnly: true}
+            {{- end }}
+            {{- include "icestream.certificateMounts" .root | nindent 12 }}
+      volumes:
+        - {name: tmp, emptyDir: {}}
+        {{- if .symbolCache }}
+        - {name: symcaches, emptyDir: {sizeLimit: {{ $part.symbolCache }}}}
+        {{- end }}
+        {{- with .tlsSecret }}
+        - {name: tls, secret: {secretName: {{ . }}}}
+        {{- end }}
+        {{- include "icestream.certificateVolumes" .root | nindent 8 }}
+---
+{{ include "icestream.serviceAccount" $context }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ $fullname }}
+  labels: {{ include "icestream.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{ include "icestream.selector" . | nindent 6 }}
+{{- if $scaled }}
+---
+{{ include "icestream.autoscaler" (dict "root" .root "name" .name "part" $part "group" .group "topic" .topic "metric" .metric) }}
+{{- end }}
+{{- end }}
+
+{{- define "icestream.autoscaler" -}}
+{{- $fullname := printf "%s-%s" (include "icestream.fullname" .root) .name -}}
+{{- $kafka := .root.Values.kafka -}}
+{{- if eq .part.autoscaling.kind "hpa" -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $fullname }}
+  labels: {{ include "icestream.labels" . | nindent 4 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ $fullname }}}
+  minReplicas: {{ .part.replicas }}
+  maxReplicas: {{ .part.autoscaling.maxReplicas }}
+  metrics:
+    - type: External
+      external:
+        metric: {name: {{ .metric }}}
+        target: {type: AverageValue, averageValue: {{ .part.autoscaling.lag | quote }}}
+  behavior:
+    scaleDown: {stabilizationWindowSeconds: 600}  # each change moves partitions
+{{- else -}}
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata:
+  name: {{ $fullname }}
+  labels: {{ include "icestream.labels" . | nindent 4 }}
+spec:
+  scaleTargetRef: {name: {{ $fullname }}}
+  minReplicaCount: {{ .part.replicas }}
+  maxReplicaCount: {{ .part.autoscaling.maxReplicas }}
+  cooldownPeriod: 600
+  triggers:
+    - type: kafka
+      metadata:
+        bootstrapServers: {{ $kafka.bootstrapServers | quote }}
+        consumerGroup: {{ $kafka.prefix }}{{ .group }}
+        topic: {{ $kafka.prefix }}{{ .topic }}
+        lagThreshold: {{ .part.autoscaling.lag | quote }}
+        tls: {{ ternary "enable" "disable" (contains "SSL" $kafka.securityProtocol) }}
+        {{- with $kafka.saslMechanism }}
+        sasl: {{ get (dict "PLAIN" "plaintext" "SCRAM-SHA-256" "scram_sha256" "SCRAM-SHA-512" "scram_sha512") . }}
+        {{- end }}
+      {{- if or $kafka.saslSecret.name $kafka.caSecret.name $kafka.certificateSecret.name }}
+      authenticationRef: {name: {{ $fullname }}}
+---
+apiVersion: keda.sh/v1alpha1
+kind: TriggerAuthentication
+metadata:
+  name: {{ $fullname }}
+  labels: {{ include "icestream.labels" . | nindent 4 }}
+spec:
+  secretTargetRef:
+    {{- with $kafka.saslSecret }}{{ if .name }}
+    - {parameter: username, name: {{ .name }}, key: {{ .usernameKey }}}
+    - {parameter: password, name: {{ .name }}, key: {{ .passwordKey }}}
+    {{- end }}{{ end }}
+    {{- with $kafka.caSecret }}{{ if .name }}
+    - {parameter: ca, name: {{ .name }}, key: {{ .key }}}
+    {{- end }}{{ end }}
+    {{- with $kafka.certificateSecret }}{{ if .name }}
+    - {parameter: cert, name: {{ .name }}, key: {{ .certificateKey }}}
+    - {parameter: key, name: {{ .name }}, key: {{ .keyKey }}}
+    {{- end }}{{ end }}
+      {{- end }}
+{{- end }}
+{{- end }}
