@@ -3,6 +3,11 @@
  * again. Until the thread is woken, it waits for something; from then on it is on the run queue, and waits for a CPU. A
  * thread that leaves its CPU although it could continue (preemption, sched_yield) is on the run queue at once.
  *
+ * The kernel keeps how long each thread was on the run queue (/proc/PID/schedstat), by the clock by which it counts CPU
+ * time. So nothing need run when a thread is woken, and no time counts as both. A clock of our own would count some
+ * twice: the kernel saves reading its clock again for a thread that is woken and gets its CPU at once
+ * (rq_clock_skip_update), so that the thread's CPU time begins when it is woken, some 10 us before the switch.
+ *
  * Follows a random share of all switches. The stack is taken when a wait begins, while the thread is still the current
  * one, and its key is kept with the time. When the thread is back, both times are sent. User space divides by the share,
  * so that sums are right on average.
@@ -30,8 +35,8 @@ struct wait {
 	u32 tid;
 	struct context context; /* when the wait began */
 	u64 distance; /* control.off_cpu_distance when the wait began */
-	u64 duration_ns; /* without the run queue; as the next, see `kept` */
-	u64 queue_ns;	 /* on the run queue; in `waiting`, when it got there, or 0 */
+	u64 duration_ns; /* without the run queue; as the next, see `kept`; in `waiting`, queue_clock when it began */
+	u64 queue_ns;	 /* on the run queue; in `waiting`, before this wait: queued_before */
 };
 
 /* Address of a waiting thread's task_struct -> its wait. A killed thread gets a CPU once more, to end, so no entry stays
@@ -102,6 +107,76 @@ static __always_inline u32 state_of(struct task_struct *task)
 	return BPF_CORE_READ(before, state);
 }
 
+#ifndef COMPILED_BY_BCC
+#define preserve __attribute__((preserve_access_index))
+
+/* kernel/sched/sched.h */
+struct rq {
+	u64 clock;
+} preserve;
+
+struct cfs_rq {
+	struct rq *rq; /* CONFIG_FAIR_GROUP_SCHED */
+} preserve;
+
+/* include/linux/sched.h */
+struct sched_entity {
+	struct cfs_rq *cfs_rq; /* CONFIG_FAIR_GROUP_SCHED */
+} preserve;
+
+struct sched_info { /* CONFIG_SCHED_INFO; both by the clock of the run queue */
+	u64 run_delay;
+	u64 last_queued; /* 0: it is on no run queue, or was preempted just before it would have begun to wait */
+} preserve;
+
+struct task_struct___scheduled {
+	struct sched_entity se;
+	struct sched_info sched_info;
+} preserve;
+
+#undef preserve
+#define KEEPS_QUEUE_TIME(task) \
+	(bpf_core_field_exists((task)->sched_info.last_queued) && bpf_core_field_exists((task)->se.cfs_rq))
+#endif
+
+/* The clock of the run queue that a thread is on, or was on last; our own clock where the kernel does not keep the time. */
+static __always_inline u64 queue_clock(u64 task)
+{
+#ifndef COMPILED_BY_BCC
+	struct task_struct___scheduled *of = (void *)task;
+
+	if (KEEPS_QUEUE_TIME(of))
+		return BPF_CORE_READ(of, se.cfs_rq, rq, clock);
+#endif
+	return bpf_ktime_get_ns();
+}
+
+/* What `time_on_queue` needs of a thread that leaves its CPU. Where the kernel does not keep the time, only threads that
+ * were runnable are known to be on the run queue. */
+static __always_inline u64 queued_before(u64 task, bool runnable)
+{
+#ifndef COMPILED_BY_BCC
+	struct task_struct___scheduled *of = (void *)task;
+
+	if (KEEPS_QUEUE_TIME(of))
+		return BPF_CORE_READ(of, sched_info.run_delay);
+#endif
+	return runnable;
+}
+
+/* How long a thread that gets a CPU now (queue_clock) was on the run queue, of the time that it was off its CPU. */
+static __always_inline u64 time_on_queue(u64 task, u64 before, u64 now, u64 off_cpu_ns)
+{
+	u64 length = before ? off_cpu_ns : 0;
+#ifndef COMPILED_BY_BCC
+	struct task_struct___scheduled *of = (void *)task;
+
+	if (KEEPS_QUEUE_TIME(of)) /* the kernel adds the time on this run queue only after the switch */
+		length = BPF_CORE_READ(of, sched_info.run_delay) - before + now - BPF_CORE_READ(of, sched_info.last_queued);
+#endif
+	return length < off_cpu_ns ? length : off_cpu_ns;
+}
+
 /* What is sent of a time: shorter ones than `least` are sent by chance, in proportion to their length, and count as
  * `least`. So few are sent, and their sum is right on average. 0: it is not sent. */
 static __always_inline u64 kept(u64 length, u64 least)
@@ -109,16 +184,6 @@ static __always_inline u64 kept(u64 length, u64 least)
 	if (length >= least)
 		return length;
 	return bpf_get_prandom_u32() < (length << 32) / least ? least : 0;
-}
-
-/* The wait of a thread, if it is followed; 0: it is not. */
-static __always_inline struct wait *wait_of(u64 task)
-{
-	u32 slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
-
-	if (!waiting_here || !*(volatile u32 *)waiting_here)
-		return 0;
-	return bpf_map_lookup_elem(MAP(waiting), &task);
 }
 
 /* The current thread, which was observed, leaves its CPU. */
@@ -130,7 +195,6 @@ static __always_inline void fall_asleep(struct walk *w)
 		.pid = w->pid,
 		.tid = w->tid,
 		.context = w->context,
-		.queue_ns = w->runnable ? w->time_monotonic_ns : 0,
 	};
 	u64 task = bpf_get_current_task();
 	u32 zero = 0, slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
@@ -139,38 +203,35 @@ static __always_inline void fall_asleep(struct walk *w)
 	if (!settings || !waiting_here)
 		return;
 	wait.distance = settings->off_cpu_distance;
+	wait.duration_ns = queue_clock(task);
+	wait.queue_ns = queued_before(task, w->runnable);
 	if (bpf_map_update_elem(MAP(waiting), &task, &wait, BPF_ANY))
 		count(LOST_OFF_CPU_TABLE_FULL);
 	else
 		__sync_fetch_and_add(waiting_here, 1);
 }
 
-/* A thread that waited is put on the run queue. */
-static __always_inline void wake_up(u64 task)
-{
-	struct wait *wait = wait_of(task);
-
-	if (wait && !wait->queue_ns)
-		wait->queue_ns = bpf_ktime_get_ns();
-}
-
 /* A thread gets a CPU. */
 static __always_inline void run(u64 task, struct control *settings)
 {
 	u32 slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
-	struct wait *wait = wait_of(task);
-	u64 now, queued, least = settings->off_cpu_least_ns;
+	u64 now, off_cpu_ns, queue_ns, least = settings->off_cpu_least_ns;
+	struct wait *wait;
 
-	if (!wait || !waiting_here)
+	if (!waiting_here || !*(volatile u32 *)waiting_here)
 		return;
-	now = bpf_ktime_get_ns();
-	queued = wait->queue_ns ? wait->queue_ns : now;
-	wait->duration_ns = kept(queued - wait->time_monotonic_ns, least);
-	wait->queue_ns = kept(now - queued, least);
+	wait = bpf_map_lookup_elem(MAP(waiting), &task);
+	if (!wait)
+		return;
+	now = queue_clock(task);
+	off_cpu_ns = now > wait->duration_ns ? now - wait->duration_ns : 0; /* clocks of run queues may differ by some us */
+	queue_ns = time_on_queue(task, wait->queue_ns, now, off_cpu_ns);
+	wait->duration_ns = kept(off_cpu_ns - queue_ns, least);
+	wait->queue_ns = kept(queue_ns, least);
 	if (!wait->duration_ns && !wait->queue_ns) {
 		count(OFF_CPU_SHORT);
 	} else {
-		wait->time_monotonic_ns = now;
+		wait->time_monotonic_ns = bpf_ktime_get_ns();
 		if (bpf_ringbuf_output(MAP(waits), wait, sizeof(*wait), BPF_RB_NO_WAKEUP))
 			count(LOST_OFF_CPU_BUFFER_FULL);
 	}

@@ -5,8 +5,7 @@
  * `profile` takes the kernel's part of the stack, `unwind` the user's part, `python` and its like the Python frames, and
  * `ship` sends all of it. Each continues with the next by a tail call, and keeps its state in a per-CPU map. So every
  * program stays small enough for the verifiers of old kernels.
- * Where `off_cpu` is attached, it runs on every switch of threads, and `off_cpu_wake` whenever a thread is woken. The
- * switches that are followed take the same way.
+ * Where `off_cpu` is attached, it runs on every switch of threads. The switches that are followed take the same way.
  *
  * Oldest kernel: 5.8. It needs BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable arrays (5.5),
  * and bounded loops (5.3); docs/loaders.md says what that means. One object serves every little-endian architecture: on
@@ -420,14 +419,6 @@ int off_cpu(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	w->runnable = state == TASK_RUNNING;
 	observe(ctx, w, settings, OFF_CPU);
-	return 0;
-}
-
-/* Runs whenever a thread is put on the run queue because it was woken. */
-SEC("raw_tracepoint")
-int off_cpu_wake(struct bpf_raw_tracepoint_args *ctx)
-{
-	wake_up(ctx->args[0]);
 	return 0;
 }
 

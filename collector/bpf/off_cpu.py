@@ -18,8 +18,8 @@ from collector.bpf.samples import DrainedSamples
 
 log = logging.getLogger(__name__)
 
-TRACEPOINTS = {"off_cpu": "sched_switch", "off_cpu_wake": "sched_wakeup"}
-"""Programs, and where they run."""
+TRACEPOINT = "sched_switch"
+_PROGRAM = "off_cpu"
 MOST_DISTANCE = 1 << 32
 MOST_VALUE = 1e18  # ns: 32 years
 PENDING_BYTES = 32 << 20  # of records in this process between two drains; beyond, the kernel's buffer fills
@@ -65,7 +65,7 @@ class OffCpu:
         self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
         self.set_share(1)
         try:
-            self._attached = _attach(program)
+            self._attached = _attach(program.program_fd(_PROGRAM))
         except (OSError, LoadError):
             self._buffer.close()
             raise
@@ -123,12 +123,10 @@ class OffCpu:
 
     def stats(self) -> dict[str, int]:
         """`observed` (switches of threads since the host started), `run_time_ns` and `run_count` of the program."""
-        of_programs = [run_stats(self._program.program_fd(name)) for name in TRACEPOINTS]
-        return {"observed": _switches(), **{name: sum(each[name] for each in of_programs) for name in of_programs[0]}}
+        return {"observed": _switches(), **run_stats(self._program.program_fd(_PROGRAM))}
 
     def close(self) -> None:
-        for attached in self._attached:
-            os.close(attached)
+        os.close(self._attached)
         self._buffer.close()
 
     def _newly_lost(self) -> int:
@@ -138,25 +136,13 @@ class OffCpu:
         return newly
 
 
-def _attach(program: ProfileProgram) -> list[int]:
-    attached: list[int] = []
+def _attach(program_fd: int) -> int:
     try:
-        for name, tracepoint in TRACEPOINTS.items():
-            attached.append(_attach_one(tracepoint, program.program_fd(name)))
-    except (OSError, LoadError):
-        for each in attached:
-            os.close(each)
-        raise
-    return attached
-
-
-def _attach_one(tracepoint: str, program_fd: int) -> int:
-    try:
-        return open_raw_tracepoint(tracepoint, program_fd)
+        return open_raw_tracepoint(TRACEPOINT, program_fd)
     except FileNotFoundError as error:
-        raise LoadError(f"the kernel has no tracepoint {tracepoint} (CONFIG_TRACEPOINTS)") from error
+        raise LoadError(f"the kernel has no tracepoint {TRACEPOINT} (CONFIG_TRACEPOINTS)") from error
     except PermissionError as error:
-        raise LoadError(f"no program may run at the tracepoint {tracepoint}: {error.strerror}") from error
+        raise LoadError(f"no program may run at the tracepoint {TRACEPOINT}: {error.strerror}") from error
 
 
 def switching_code(root: Path = Path("/")) -> CodeRange:
