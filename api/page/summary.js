@@ -4,6 +4,7 @@ import { element } from "./base/dom.js";
 import { formatCount, formatCpus, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 import { describeRange, formatRange } from "./base/times.js";
 import { DEFAULTS, NOWHERE } from "./state.js";
+import { waitTexts } from "./time_text.js";
 
 const LONGER = [
   ["now-1d", "Show the last day"],
@@ -51,7 +52,7 @@ function slowSummary({ slow, fast, measure, samples, explained, baseline_samples
       "span",
       {},
       `${formatCount(group.requests)} ${word} requests (${measure === "cpu" ? "CPU " : ""}${bound} ${formatValue(group.bound_ns)}): `,
-      `mean ${formatValue(group.mean_duration_ns)}, CPU ${formatValue(group.mean_cpu_ns)}, ${formatCount(count)} samples`,
+      `mean ${formatValue(group.mean_duration_ns)}, ${[`CPU ${formatValue(group.mean_cpu_ns)}`, ...waitTexts(group.mean_waits_ns)].join(" + ")}, ${formatCount(count)} samples`,
     );
   const because = explained === null ? [] : [element("strong", {}, `off-CPU is ${formatShare(Math.max(explained, 0), 1)} of what slow ones take longer`)];
   return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "values are those of one request"), ...because];

@@ -4,7 +4,7 @@ from typing import Any
 
 from api.terminal.draw import amount, table
 from api.terminal.draw_comparison import draw_cost
-from api.terminal.draw_requests import thinned_line
+from api.terminal.draw_requests import thinned_line, wait_texts
 from api.terminal.places import places
 from icestream.process.printable import printable
 
@@ -37,7 +37,7 @@ def draw_slow(answer: dict[str, Any]) -> str:
     """What a slow request spends in each function, and a fast one; what differs most comes first."""
     head = [
         f"{name}: {group['requests']} requests of {amount(group['mean_duration_ns'])} and"
-        f" {amount(group['mean_cpu_ns'])} CPU on average"
+        f" {' + '.join([amount(group['mean_cpu_ns']) + ' CPU', *wait_texts(group['mean_waits_ns'])])} on average"
         for name, group in (("slow", answer["slow"]), ("fast", answer["fast"]))
     ]
     if answer["explained"] is not None:

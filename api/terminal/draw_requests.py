@@ -54,7 +54,7 @@ def draw_trace(trace: dict[str, Any]) -> str:
     rows = [
         (
             *_cpu(span), span["span_id"] or "(no span)", printable(span["service"]), printable(_named(span)),
-            ", ".join(_waits(span["waits"])),
+            ", ".join(wait_texts(span["waits"])),
         )
         for span in trace["spans"]
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def time_lines(time: dict[str, Any]) -> list[str]:
     """What the time of a request was, as a sum; how sure that is; and how to profile its waits if they are not."""
     duration, unexplained = time["duration_ns"], time["unexplained_ns"]
     alone = time["thread_time_ns"] <= _AT_ONCE * (duration - time["no_thread_ns"])
-    parts = [f"{amount(time['cpu_ns'])} CPU", *_waits(time["waits"])]
+    parts = [f"{amount(time['cpu_ns'])} CPU", *wait_texts(time["waits"])]
     if alone and time["no_thread_ns"]:
         parts.append(f"{amount(time['no_thread_ns'])} on no thread")
     if unexplained > 0:
@@ -90,7 +90,8 @@ def time_lines(time: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _waits(waits: dict[str, int] | None) -> list[str]:
+def wait_texts(waits: dict[str, int] | None) -> list[str]:
+    """The waits of a request, as in `180 ms lock`."""
     return [f"{amount(value)} {reason.replace('_', ' ')}" for reason, value in (waits or {}).items()]
 
 

@@ -1,5 +1,6 @@
 """What the slow requests of an operation do that the fast ones do not."""
 
+from collections import Counter
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from api.tree.functions import FunctionRows
 from api.tree.top_table import TopTable
 from api.views.drawn import Arrangement, draw
 from api.views.join import join_moved
+from api.views.wait_reasons import reasons
 from icestream.topics import OFF_CPU_PROFILE_TYPE
 
 router = APIRouter(tags=["operations of services"])
@@ -40,6 +42,7 @@ class Requests(Answer):
     mean_duration_ns: int
     mean_cpu_ns: int
     bound_ns: int
+    mean_waits_ns: dict[str, int] | None = Field(description="Off-CPU: waits by reason, the longest first")
 
 
 class Difference(Answer):
@@ -124,7 +127,9 @@ def slow_requests(
     if explained is not None and explained < _LITTLE:
         evidence = NothingChanged((1, 1), (1, 1), scales)
     head: dict[str, Any] = selection.as_json() | {
-        "measure": measure.value, "slow": _requests(found[0]), "fast": _requests(found[1]),
+        "measure": measure.value,
+        "slow": _requests(state, found[0], selection.profile_type),
+        "fast": _requests(state, found[1], selection.profile_type),
         "differences": _differences(drawn.table, stacks.functions, found, evidence),
         "explained": explained, "frames": view.frames.value, "scale": scales[0], "baseline_scale": scales[1],
     } | thinned_json(until)  # fmt: skip
@@ -151,8 +156,18 @@ def _explained(groups: tuple[RequestGroup, RequestGroup], profile_type: str) -> 
     return round((slow - fast) / max(groups[0].mean_duration_ns - groups[1].mean_duration_ns, 1), 4)
 
 
-def _requests(group: RequestGroup) -> dict[str, int]:
-    return {name: getattr(group, name) for name in Requests.model_fields}
+def _requests(state: ApiState, group: RequestGroup, profile_type: str) -> dict[str, Any]:
+    waits = None
+    if profile_type == OFF_CPU_PROFILE_TYPE:
+        by_reason = Counter[str]()
+        of_stacks = reasons(state.stacks.functions_of(group.stacks.stack_ids))
+        for reason, value in zip(of_stacks, group.stacks.values.tolist(), strict=True):
+            by_reason[reason] += value
+        waits = {reason: round(value / group.requests) for reason, value in by_reason.most_common()}
+    return {
+        "requests": group.requests, "mean_duration_ns": group.mean_duration_ns, "mean_cpu_ns": group.mean_cpu_ns,
+        "bound_ns": group.bound_ns, "mean_waits_ns": waits,
+    }  # fmt: skip
 
 
 def _differences(

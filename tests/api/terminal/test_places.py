@@ -59,7 +59,7 @@ def test_rows_of_a_table_differ_where_both_modules_and_files_do() -> None:
 
 
 def test_rows_of_what_slow_requests_do_differ_as_well() -> None:
-    group = {"requests": 1, "mean_duration_ns": 1, "mean_cpu_ns": 1}
+    group = {"requests": 1, "mean_duration_ns": 1, "mean_cpu_ns": 1, "mean_waits_ns": None}
     sums = [f"{side}{measure}_per_request" for side in ("", "baseline_") for measure in ("flat", "cumulative")]
     answer: dict[str, Any] = {
         "slow": group, "fast": group, "unit": "nanoseconds", "thinned_until": None, "explained": None,

@@ -6,12 +6,13 @@ from clickhouse_connect.driver.client import Client
 from api.terminal.draw_operations import draw_slow
 from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
-from tests.api.fill import START_S, Sample, fill
+from tests.api.fill import START_S, Frame, Sample, fill
 from tests.api.queries.operations_data import COLD, HOT, MAIN, SAMPLE_NS, Request, insert_requests
 
 PATH = "/api/v1/operations/slow"
 SELECTOR = '{service="shop", operation="GET /a"}'
 MS = 10**6
+FUTEX = Frame(("futex_do_wait",), 0x1000, "[kernel]", kind=2)
 
 
 @pytest.fixture
@@ -32,7 +33,8 @@ def requests(client: Client) -> None:
 def test_what_the_slow_requests_do_beside_comes_first(api: Api) -> None:
     answer = api.json(PATH, selector=SELECTOR)
     assert answer["slow"] == {
-        "requests": 5, "mean_duration_ns": 98_000_000, "mean_cpu_ns": 3_000_000, "bound_ns": 96 * MS
+        "requests": 5, "mean_duration_ns": 98_000_000, "mean_cpu_ns": 3_000_000, "bound_ns": 96 * MS,
+        "mean_waits_ns": None,
     }  # fmt: skip
     assert (answer["fast"]["requests"], answer["fast"]["bound_ns"]) == (50, 50 * MS)
     assert (answer["samples"], answer["baseline_samples"]) == (5 * 5, 50 * 2)
@@ -86,7 +88,7 @@ def test_off_cpu_time_that_explains_little_of_the_durations_is_no_change(
         client,
         [
             Sample(
-                (MAIN, COLD), ms * MS, labels={"service": "shop"}, trace_id=each.trace_id, span_id=each.entry_id,
+                (MAIN, FUTEX), ms * MS, labels={"service": "shop"}, trace_id=each.trace_id, span_id=each.entry_id,
                 time_s=START_S + 60,
                 profile_type=OFF_CPU_PROFILE_TYPE,
             )
@@ -96,7 +98,9 @@ def test_off_cpu_time_that_explains_little_of_the_durations_is_no_change(
     answer = api.json(PATH, selector=SELECTOR, profile_type=OFF_CPU_PROFILE_TYPE)
     longer = answer["slow"]["mean_duration_ns"] - answer["fast"]["mean_duration_ns"]
     assert answer["explained"] == pytest.approx(ms * MS / longer, abs=0.001)
+    assert (answer["slow"]["mean_waits_ns"], answer["fast"]["mean_waits_ns"]) == ({"lock": ms * MS}, {})
     changed = {row["changed"] for row in answer["differences"]}
     assert changed == ({None} if explained else {False})
     assert f"{answer['explained']:.0%} of what" in draw_slow(answer)
+    assert f"3 ms CPU + {ms} ms lock on average" in draw_slow(answer)
     assert api.json(PATH, selector=SELECTOR)["explained"] is None
