@@ -12,8 +12,8 @@ import pytest
 from api.terminal.draw_requests import time_lines
 from tests.pipeline.running import Pipeline
 
-# It runs alone: the collector follows all waits of this host. Not in `make test`: in one of some runs, a sum was 5 %
-# off, and why is not known.
+# It runs alone: the collector follows all waits of this host. Not in `make test`: what the hypervisor takes from a
+# thread that has a CPU is missing, and so is a wait whose end the kernel does not trace.
 pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf, pytest.mark.alone, pytest.mark.soak]
 
 REASONS = ("lock", "pipe", "network", "sleep", "disk", "run_queue")
