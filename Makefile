@@ -30,7 +30,7 @@ TOOLS := $(or $(ICESTREAM_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ice
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers image chart attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers image chart kernels attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,10 @@ chart: setup-test ## check the Helm chart, and pack it into dist/ (Go; builds He
 containers: setup-test ## install Docker if there is none, and test in real containers (root; minutes)
 	@deploy/setup.sh containers
 	$(BIN)/pytest $(CONTAINERS)
+
+kernels: setup-test ## run the collector in virtual machines with KERNELS, by default all of 5.10 to 7 and aarch64 (root; an hour)
+	@deploy/setup.sh kernels
+	$(BIN)/python -m tests.kernels $(KERNELS)
 
 attacks: setup-test ## attack a collector as an unprivileged user, while a victim is profiled (root; minutes, alone)
 	$(BIN)/pytest -s -q -m soak tests/pipeline/test_attacks.py

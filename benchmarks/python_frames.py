@@ -22,6 +22,7 @@ from collector.bpf.perf_event import open_clock
 from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
+from collector.runtimes.processes import NONE_FOUND
 from collector.unwind.tables.cache import TableCache
 
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
@@ -83,7 +84,7 @@ def per_sample(pid: int, folder: Path, seconds: float, python: bool) -> tuple[fl
     sampler.pause()  # no other process
     host = Host(sampler.program, FileCache(), TableCache(folder))
     if not python:
-        host.runtimes.changed = lambda pid, ranges: None  # type: ignore[method-assign]
+        host.runtimes.changed = lambda pid, ranges: NONE_FOUND  # type: ignore[method-assign]
     host.start()
     event = open_clock(sampler.program.program_fd("profile"), PERIOD_NS, -1, pid)
     try:

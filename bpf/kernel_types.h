@@ -59,9 +59,15 @@ struct bpf_raw_tracepoint_args {
 
 /* arch/x86/include/uapi/asm/ptrace.h: what a perf_event program gets of the registers, and what lies at the top of the
  * kernel stack of a thread that entered the kernel. */
+#ifdef __TARGET_ARCH_arm64 /* arch/arm64/include/uapi/asm/ptrace.h */
+struct user_registers {
+	u64 regs[31], sp, pc, pstate;
+};
+#else
 struct user_registers {
 	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
 };
+#endif
 
 /* include/uapi/linux/bpf_perf_event.h */
 struct bpf_perf_event_data {

@@ -134,6 +134,9 @@ struct walk {
 	bool all_registers; /* those that functions do not keep for their callers are known, too */
 	bool marked;	  /* a caller was found without a rule, and the stack says where */
 	bool without_rule; /* there is no rule for this frame */
+#ifdef __TARGET_ARCH_arm64
+	u64 link; /* register, if all are known */
+#endif
 	/* By DWARF number: of the frame that was interrupted last. Where a callee-saved register of the next frame lies on the
 	 * stack: 0: it still is what it was in that frame; LOST: nobody knows. It is read only if a rule needs it. */
 	u64 registers[16];

@@ -124,6 +124,14 @@ containers)
     need debootstrap command -v debootstrap
     apt_install
     ;;
+kernels)
+    need qemu-system-x86 command -v qemu-system-x86_64
+    need qemu-system-arm command -v qemu-system-aarch64
+    need debootstrap command -v debootstrap
+    need cpio command -v cpio
+    need zstd command -v zstd
+    apt_install
+    ;;
 kafka)
     need default-jre-headless java_17
     [ -x .venv/bin/icestream ] || install_packages standalone
@@ -135,7 +143,7 @@ kafka)
     apt_install
     ;;
 *)
-    echo "usage: deploy/setup.sh run|test|containers|kafka" >&2
+    echo "usage: deploy/setup.sh run|test|containers|kernels|kafka" >&2
     exit 2
     ;;
 esac

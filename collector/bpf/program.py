@@ -156,7 +156,7 @@ class ProfileProgram:
     @property
     def unwinds(self) -> bool:
         """Whether user stacks are unwound by tables; else by frame pointers."""
-        return platform.machine() == "x86_64"
+        return platform.machine() in ("x86_64", "aarch64")
 
     def set_period(self, period_ns: int) -> None:
         """Raises OSError."""

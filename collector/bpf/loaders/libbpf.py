@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import platform
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,13 +58,19 @@ class LibbpfProgram:
             self._library.bpf_object__close(handle)
 
 
+def object_of(source: Path) -> Path:
+    """Where the object of a source for this machine is: most are the same for all."""
+    own = source.with_name(f"{source.name.partition('.')[0]}.{platform.machine()}.bpf.o")
+    return own if own.exists() else source.with_suffix(".o")
+
+
 class LibbpfLoader:
     def __init__(self, needs_btf: bool = True) -> None:
         """`needs_btf`: whether the object reads fields of the kernel's structures."""
         self._needs_btf = needs_btf
 
     def load(self, source: Path, program: str, sizes: Mapping[str, int], without: str = "") -> LibbpfProgram:
-        path = source.with_suffix(".o")
+        path = object_of(source)
         if not path.exists():
             raise LoadError(f"{path} is missing: build it with `make -C {path.parent}`")
         if self._needs_btf and not BTF.exists():

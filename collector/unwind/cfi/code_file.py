@@ -1,4 +1,4 @@
-"""An x86-64 program or library, as call frame information needs it: its code, and sections by name."""
+"""A program or library for x86-64 or aarch64, as call frame information needs it: its code, and sections by name."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,9 +8,10 @@ import numpy as np
 from collector.elf import compressed, dynamic
 from collector.elf.error import ElfError, reading
 from collector.elf.file import ElfFile
-from collector.elf.headers import DYN, EXEC, X86_64, Segment, read_header, read_segments
+from collector.elf.headers import DYN, EXEC, Segment, read_header, read_segments
 from collector.elf.reader import MAX_OFFSET, Read, bytes_reader, file_reader
 from collector.elf.sections import COMPRESSED, Section
+from collector.unwind.cfi.machine import MACHINES, Machine
 
 MAX_SECTION_BYTES = 64 << 20
 MAX_CODE_SPAN = 1 << 32
@@ -28,6 +29,10 @@ class CodeFile(ElfFile):
 
     code: np.ndarray
     max_section_bytes: int
+
+    @property
+    def machine(self) -> Machine:
+        return MACHINES[self.header.machine]
 
     @property
     def base(self) -> int:
@@ -79,8 +84,10 @@ def parse(read: Read, max_section_bytes: int = MAX_SECTION_BYTES) -> CodeFile:
         header = read_header(read)
         if not header.is_64:
             raise ElfError("expected a 64-bit ELF file")
-        if header.machine != X86_64 or header.kind not in (EXEC, DYN):
-            raise ElfError(f"expected an x86-64 program or library, got machine {header.machine}, type {header.kind}")
+        if header.machine not in MACHINES or header.kind not in (EXEC, DYN):
+            raise ElfError(
+                f"expected a program or library for x86-64 or aarch64, got machine {header.machine}, type {header.kind}"
+            )
         segments = read_segments(read, header)
         code = _code(ElfFile(read, header, segments).loads)
         return CodeFile(read, header, segments, code, max_section_bytes)

@@ -20,13 +20,15 @@ def by_name(file: CodeFile) -> FrameSection | None:
         return None
     got = file.by_name.get(".got.plt") or file.by_name.get(".got")
     data = records.padded(file.section_bytes(".eh_frame") or b"")
-    return FrameSection(data, header.address, True, got.address if got else None)
+    return FrameSection(data, header.address, True, got.address if got else None, file.machine)
 
 
 def by_table(file: CodeFile, table: SearchTable) -> FrameSection:
     """Returns the section of a file without section headers; what follows it may be part of it. Raises ElfError."""
     with reading():
-        return FrameSection(records.padded(file.at(table.eh_frame, file.max_section_bytes)), table.eh_frame, True)
+        return FrameSection(
+            records.padded(file.at(table.eh_frame, file.max_section_bytes)), table.eh_frame, True, machine=file.machine
+        )
 
 
 def search_table(file: CodeFile) -> SearchTable | None:

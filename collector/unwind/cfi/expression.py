@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collector.unwind.cfi import leb
+from collector.unwind.cfi.machine import RBP, RIP, RSP
 from collector.unwind.cfi.steps import CFA_NONE, CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_REGISTER, CFA_RSP, CFA_RSP_DEREF
 
-RBP, RSP, RIP = 6, 7, 16
 _DEREF, _AND, _PLUS, _SHL, _GE, _PLUS_UCONST = 0x06, 0x1A, 0x22, 0x24, 0x2A, 0x23
 _LIT0, _LIT31, _BREG0, _BREG31 = 0x30, 0x4F, 0x70, 0x8F
 _MAX_BYTES = 64

@@ -36,9 +36,9 @@ _ENDBR = 0xF3, 0x0F, 0x1E, 0xFA
 _PUSH = 0x68
 
 
-def signal_returns(file: CodeFile) -> UnwindSteps:
-    """The code that signal handlers return to, found by its instructions, and the byte before it: return addresses are
-    looked up one byte before."""
+def signal_returns(file: CodeFile, codes: tuple[bytes, ...] = _SIGRETURNS) -> UnwindSteps:
+    """The code that signal handlers return to, found by its instructions (`codes`), and the byte before it: return
+    addresses are looked up one byte before."""
     ends: dict[int, int] = {}
     left = MAX_SCAN_BYTES
     for load in file.loads:
@@ -47,8 +47,8 @@ def signal_returns(file: CodeFile) -> UnwindSteps:
         size = min(load.size, left)
         left -= size
         for start in range(0, size, _SCAN):
-            data = file.read(load.offset + start, min(_SCAN + len(_SIGRETURNS[0]), load.size - start))
-            for code in _SIGRETURNS:
+            data = file.read(load.offset + start, min(_SCAN + len(codes[0]), load.size - start))
+            for code in codes:
                 offset = data.find(code)
                 while offset >= 0 and len(ends) < _MAX_TRAMPOLINES:
                     ends[load.vaddr + start + offset] = load.vaddr + start + offset + len(code)

@@ -3,7 +3,7 @@
 Instructions: DWARF 5, section 6.4.2, and GNU's extensions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ REMEMBER_STATE, RESTORE_STATE = 0x0A, 0x0B
 DEF_CFA, DEF_CFA_REGISTER, DEF_CFA_OFFSET, DEF_CFA_EXPRESSION, EXPRESSION = 0x0C, 0x0D, 0x0E, 0x0F, 0x10
 OFFSET_EXTENDED_SF, DEF_CFA_SF, DEF_CFA_OFFSET_SF = 0x11, 0x12, 0x13
 VAL_OFFSET, VAL_OFFSET_SF, VAL_EXPRESSION = 0x14, 0x15, 0x16
-ARGS_SIZE, NEGATIVE_OFFSET_EXTENDED = 0x2E, 0x2F
+NEGATE_RA_STATE, ARGS_SIZE, NEGATIVE_OFFSET_EXTENDED = 0x2D, 0x2E, 0x2F
 ADVANCE, OFFSET, RESTORE = 0x40, 0x80, 0xC0  # the upper two bits; the lower six are an operand
 
 _PRIMARY = np.array([code & 0xC0 if code >= ADVANCE else code for code in range(256)], np.uint8)
@@ -40,7 +40,7 @@ _REGISTERS = _table(
 """LEB128 operands: a register, then a number; of _BLOCKS the number is the size of the expression that follows."""
 _FIXED = {ADVANCE1: "<u1", ADVANCE2: "<u2", ADVANCE4: "<u4"}
 _NUMBERS = _REGISTERS.astype(np.uint8) + _UNSIGNEDS + _SIGNEDS
-_UNKNOWN = ~(_INSIDE | _table(NOP, REMEMBER_STATE, RESTORE_STATE, *_FIXED)) & (_NUMBERS == 0)
+_UNKNOWN = ~(_INSIDE | _table(NOP, NEGATE_RA_STATE, REMEMBER_STATE, RESTORE_STATE, *_FIXED)) & (_NUMBERS == 0)
 _SIZES = np.ones(256, np.int64)  # of opcode and fixed operand
 _SIZES[list(_FIXED)] += [np.dtype(number_format).itemsize for number_format in _FIXED.values()]
 _FAR = 1 << 40
@@ -64,6 +64,10 @@ class Instructions:
         program, codes = np.insert(self.program, at, leads), np.insert(self.code, at, code)
         register, value, end = (np.insert(column, at, 0) for column in (self.register, self.value, self.end))
         return Instructions(program, codes, register, value, end, self.bad)
+
+    def numbered(self, numbers: np.ndarray) -> "Instructions":
+        """Returns the instructions with other numbers for registers."""
+        return replace(self, register=numbers[np.clip(self.register, 0, len(numbers) - 1)])
 
 
 def cut(data: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Instructions:

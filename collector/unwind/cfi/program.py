@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.unwind.cfi import expression
 from collector.unwind.cfi import instructions as op
-from collector.unwind.cfi.expression import RBP, RIP, RSP
+from collector.unwind.cfi.machine import ARM64, RBP, RIP, RSP, Machine
 from collector.unwind.cfi.steps import (
     CALLEE_SAVED,
     CFA_END,
@@ -21,7 +21,10 @@ from collector.unwind.cfi.steps import (
     CFA_RSP,
     CFA_RSP_DEREF,
     CFA_SIGNAL,
+    IN_LINK_REGISTER,
     LOST,
+    LOST_WORDS,
+    MAX_WORDS,
     NONE,
     PUSHED,
     RETURN_REGISTER,
@@ -29,11 +32,11 @@ from collector.unwind.cfi.steps import (
     pack,
 )
 
-_FOLLOWED = (*CALLEE_SAVED, RIP)
 _BY_RBP = 16
 """What a rule says of a callee-saved register (LOST at most), + _BY_RBP where it counts from rbp."""
 _RETURN_ELSEWHERE, _RETURN_AT_CFA, _RETURN_UNDEFINED, _RETURN_IN = 0, 1, 2, 16
 """Where the return address is; _RETURN_IN + n: in the register with that number."""
+_WORDS_UNDEFINED = LOST_WORDS + 1
 _PUSHES_BYTES = 32
 _SIGNAL_CFA = 160  # offset of the interrupted rsp in the frame of rt_sigreturn
 _KIND_OF_REGISTER = np.array([CFA_REGISTER + n for n in range(RIP)] + [CFA_NONE])
@@ -46,7 +49,7 @@ class State:
 
     cfa_kind: np.ndarray
     cfa_offset: np.ndarray
-    registers: np.ndarray  # a byte for each of _FOLLOWED; of an instruction the byte of the register that it sets
+    registers: np.ndarray  # what is said of each register that is followed; of an instruction only of the one it sets
 
     def select(self, rows: np.ndarray) -> "State":
         return State(*(getattr(self, field.name)[rows] for field in fields(self)))
@@ -63,6 +66,7 @@ class Programs:
     data_align: np.ndarray
     signal: np.ndarray  # bool (p,): the frame is a signal's
     initial: State  # (p,)
+    machine: Machine
 
 
 def unset(count: int) -> State:
@@ -85,11 +89,12 @@ def rows(programs: Programs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     moves[run.last] = True
     chosen = np.flatnonzero(moves)
     program, location = run.program[chosen], run.location[chosen]
-    rule = _rules(run.state(chosen), programs.signal[program])
+    arm64 = programs.machine is ARM64
+    rule = _arm64_rules(run.state(chosen)) if arm64 else _rules(run.state(chosen), programs.signal[program])
     rule[run.bad[program]] = NONE
     first = np.append(True, program[1:] != program[:-1])[: len(program)]
     location = np.where(first, 0, location)
-    rule = _join_pushes(location, rule, first)
+    rule = rule if arm64 else _join_pushes(location, rule, first)
     changes = np.append(True, rule[1:] != rule[:-1])[: len(program)] | first
     return program[changes], location[changes], rule[changes]
 
@@ -116,32 +121,33 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Registers:
-    """The k instructions that say something of a register in _FOLLOWED, or remember or restore states, and the first
-    of each program."""
+    """The k instructions that say something of a register that is followed, or remember or restore states, and the
+    first of each program."""
 
     at: np.ndarray  # (k,): which of all instructions
     register: np.ndarray  # (k,): the register that it sets or restores
     value: np.ndarray  # (k,): to what it sets it
-    lead: np.ndarray  # bool (k,): it sets all registers: the value has a byte for each
+    lead: np.ndarray  # bool (k,): it sets all registers
     back: np.ndarray  # (k,): for one that restores the initial value, the row that set it; else -1
     state_from: tuple[np.ndarray, np.ndarray]  # rows that restore states, and rows that remembered them
+    machine: Machine
 
     def after(self, instructions: np.ndarray) -> np.ndarray:
-        """Returns a byte for each of _FOLLOWED (int64), as of after instructions."""
+        """Returns what is said of registers (as State has it), as of after instructions."""
         row = np.searchsorted(self.at, instructions, side="right") - 1
         said = np.zeros(len(instructions), np.int64)
         index = np.arange(len(self.at))
-        for i, number in enumerate(_FOLLOWED):
+        for number, shift in self.machine.followed:
             sets = self.register == number
             source = np.where(sets & (self.back >= 0), self.back, np.where(sets | self.lead, index, -1))
             setter = _last(source, self.state_from)[row]
             value = self.value[setter]
-            said |= np.where(self.lead[setter], value & 0xFF << 8 * i, value << 8 * i)
+            said |= np.where(self.lead[setter], value & self.machine.mask << shift, value << shift)
         return said
 
 
 def _run(programs: Programs) -> _Run:
-    instructions = op.cut(programs.data, programs.begin, programs.end).led(_LEAD)
+    instructions = op.cut(programs.data, programs.begin, programs.end).led(_LEAD).numbered(programs.machine.numbers)
     count, index = len(programs.begin), np.arange(len(instructions.program))
     lead = np.flatnonzero(instructions.code == _LEAD)
     moved = (
@@ -161,15 +167,18 @@ def _run(programs: Programs) -> _Run:
     set_ = _settings(programs, instructions, lead)
     return _Run(
         instructions.program, np.append(lead[1:], len(index))[:count] - 1, location, bad, set_, holder(_CFA_KINDS),
-        holder(_CFA_OFFSETS), _registers(instructions, set_, lead, state_from),
+        holder(_CFA_OFFSETS), _registers(instructions, set_, lead, state_from, programs.machine),
     )  # fmt: skip
 
 
 def _registers(
-    instructions: op.Instructions, set_: State, lead: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]
-) -> _Registers:
+    instructions: op.Instructions, set_: State, lead: np.ndarray, state_from: tuple[np.ndarray, np.ndarray],
+    machine: Machine,
+) -> _Registers:  # fmt: skip
     code, register = instructions.code, np.where(instructions.register > RIP, 0, np.maximum(instructions.register, 0))
-    followed = np.isin(np.arange(RIP + 1), _FOLLOWED)[register] & _among(code, _REGISTERS + _RESTORES)
+    followed = np.isin(np.arange(RIP + 1), [number for number, _ in machine.followed])[register] & _among(
+        code, _REGISTERS + _RESTORES
+    )
     at = np.flatnonzero(followed | _among(code, [_LEAD, op.REMEMBER_STATE, op.RESTORE_STATE]))
     restores = _among(code[at], _RESTORES)
     leads = np.searchsorted(at, lead)
@@ -180,6 +189,7 @@ def _registers(
         lead=code[at] == _LEAD,
         back=np.where(restores, leads[instructions.program[at]], -1),
         state_from=(np.searchsorted(at, state_from[0]), np.searchsorted(at, state_from[1])),
+        machine=machine,
     )
 
 
@@ -209,6 +219,13 @@ def _settings(programs: Programs, instructions: op.Instructions, lead: np.ndarra
     value[multiplied] *= programs.data_align[instructions.program[multiplied]]
     value[code == op.NEGATIVE_OFFSET_EXTENDED] *= -1
     by_offset, to_rip = _among(code, _OFFSETS), instructions.register == RIP
+    if programs.machine is ARM64:
+        elsewhere = np.where(code == op.UNDEFINED, _WORDS_UNDEFINED, np.where(code == op.SAME_VALUE, 0, LOST_WORDS))
+        said = np.where(by_offset, _words(-value), elsewhere)
+        kind = np.where(
+            code == op.DEF_CFA_EXPRESSION, CFA_NONE, _KIND_OF_REGISTER[np.clip(instructions.register, 0, RIP)]
+        )
+        return _led(programs, State(kind, value, said), lead)
     said = np.where(by_offset, _place(-value), np.where(code == op.SAME_VALUE, 0, LOST))
     undefined = np.where(code == op.UNDEFINED, _RETURN_UNDEFINED, _RETURN_ELSEWHERE)
     said[to_rip] = np.where(by_offset & (value == -8), _RETURN_AT_CFA, undefined)[to_rip]
@@ -222,9 +239,19 @@ def _settings(programs: Programs, instructions: op.Instructions, lead: np.ndarra
         operand = expression.parse(_block(programs, instructions, row))
         if operand is not None and operand.register == RBP and not operand.deref:
             said[row] = _BY_RBP + int(_place(np.array(16 - operand.offset)))
+    return _led(programs, state, lead)
+
+
+def _led(programs: Programs, state: State, lead: np.ndarray) -> State:
+    """Returns what instructions set, the first of each program to the initial state."""
     for field in fields(State):
         getattr(state, field.name)[lead] = getattr(programs.initial, field.name)
     return state
+
+
+def _words(below: np.ndarray) -> np.ndarray:
+    """What a rule for aarch64 says of a register that lies so many bytes below the CFA."""
+    return np.where((below % 8 == 0) & (below >= 8) & (below <= 8 * MAX_WORDS), below // 8, LOST_WORDS)
 
 
 def _place(below: np.ndarray) -> np.ndarray:
@@ -311,5 +338,21 @@ def _rules(state: State, signal: np.ndarray) -> np.ndarray:
     rule[(kind == CFA_NONE) | wide | ~((back == _RETURN_AT_CFA) | in_register)] = NONE
     rule[signal & (kind == CFA_RSP_DEREF) & (offset == _SIGNAL_CFA)] = pack(CFA_SIGNAL)
     rule[back == _RETURN_UNDEFINED] = pack(CFA_END)
+    result: np.ndarray = rule.view(np.uint64)
+    return result
+
+
+def _arm64_rules(state: State) -> np.ndarray:
+    """Returns rules for aarch64 as uint64; NONE for what a rule cannot express."""
+    kind, offset = state.cfa_kind, state.cfa_offset
+    (_, at_frame), (_, at_return) = ARM64.followed
+    frame, back = state.registers >> at_frame & ARM64.mask, state.registers >> at_return & ARM64.mask
+    in_register = (back == 0) & (kind == CFA_RSP)
+    rule = np.where(in_register, IN_LINK_REGISTER, kind) | (offset & 0xFFFFFFFF) << 32
+    rule |= np.minimum(frame, LOST_WORDS) << 8 | np.where(back <= MAX_WORDS, back, 0) << 20
+    wide = (offset < -(1 << 31)) | (offset >= 1 << 31)
+    known = in_register | ((back > 0) & (back <= MAX_WORDS))
+    rule[~np.isin(kind, [CFA_RSP, CFA_RBP]) | wide | ~known] = NONE
+    rule[back == _WORDS_UNDEFINED] = pack(CFA_END)
     result: np.ndarray = rule.view(np.uint64)
     return result

@@ -12,6 +12,7 @@ import numpy as np
 
 from collector.elf.error import ElfError
 from collector.unwind.cfi import leb
+from collector.unwind.cfi.machine import AMD64, Machine
 from icestream.columns import sorted_keys
 
 MAX_RECORDS = 4 << 20
@@ -19,7 +20,6 @@ MAX_CIES = 1 << 16
 MAX_CIE_BYTES = 512
 MAX_PROGRAM_BYTES = 1 << 16
 _MAX_VADDR = 1 << 62
-_RETURN_ADDRESS = 16  # DWARF's number of rip
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _OMIT, _INDIRECT = 0xFF, 0x80
 _ABSOLUTE, _PCREL, _DATAREL = 0x00, 0x10, 0x30
@@ -34,6 +34,7 @@ class FrameSection:
     vaddr: int
     eh: bool  # .eh_frame, not .debug_frame
     data_base: int | None = None  # what DW_EH_PE_datarel counts from
+    machine: Machine = AMD64
 
     @property
     def size(self) -> int:
@@ -217,7 +218,12 @@ def _parse_cie(section: FrameSection, data: bytes, at: int) -> Cie | None:
         at = program
     elif augmentation:
         return None
-    if column != _RETURN_ADDRESS or not 1 <= code_align <= 16 or not -256 <= data_align <= 256 or at > len(data):
+    if (
+        column != section.machine.return_address
+        or not 1 <= code_align <= 16
+        or not -256 <= data_align <= 256
+        or at > len(data)
+    ):
         return None
     if not _usable(encoding, section):
         return None

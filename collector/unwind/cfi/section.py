@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.unwind.cfi import program as cfi_program
+from collector.unwind.cfi.machine import Machine
 from collector.unwind.cfi.program import Programs, State
 from collector.unwind.cfi.records import Cie, Fdes, FrameSection
 from collector.unwind.cfi.steps import UNCOVERED, UnwindSteps, merged, overlay
@@ -61,7 +62,7 @@ def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
 
 def _rules(section: FrameSection, fdes: Fdes, length: np.ndarray) -> UnwindSteps:
     """Returns the rules of functions with lengths that do not overlap."""
-    initial, bad = _initial(fdes.cies)
+    initial, bad = _initial(fdes.cies, section.machine)
     fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
     fdes = _take(fdes, np.argsort(fdes.start, kind="stable"))
     end = fdes.start + fdes.length
@@ -104,10 +105,12 @@ def _programs(section: FrameSection, fdes: Fdes, part: slice, initial: State) ->
     cie, cies = fdes.cie[part], fdes.cies
     code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
     signal = np.array([c.signal for c in cies], bool)
-    return Programs(data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.select(cie))
+    return Programs(
+        data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.select(cie), section.machine
+    )
 
 
-def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
+def _initial(cies: list[Cie], machine: Machine) -> tuple[State, np.ndarray]:
     """Returns the state at the start of functions, by row of `cies`, and which of their programs (bool) are invalid."""
     distinct = list(dict.fromkeys((c.program, c.code_align, c.data_align) for c in cies))
     code_align, data_align = (np.array([row[i] for row in distinct], np.int64) for i in (1, 2))
@@ -116,7 +119,7 @@ def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
     begin = np.append(0, end)[: len(end)]
     signal = np.zeros(len(end), bool)
     state, bad = cfi_program.final(
-        Programs(data, begin, end, code_align, data_align, signal, cfi_program.unset(len(end)))
+        Programs(data, begin, end, code_align, data_align, signal, cfi_program.unset(len(end)), machine)
     )  # fmt: skip
     rows = {key: row for row, key in enumerate(distinct)}
     row = np.array([rows[c.program, c.code_align, c.data_align] for c in cies], np.int64)

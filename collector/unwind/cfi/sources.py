@@ -1,10 +1,11 @@
 """The rules for a file's code: what its call frame information says, and what is known about other code."""
 
 from collector.elf import compressed
-from collector.unwind.cfi import eh_frame, fallback, greenlet, records
+from collector.unwind.cfi import arm64, eh_frame, fallback, greenlet, records
 from collector.unwind.cfi import go as cfi_go
 from collector.unwind.cfi import section as cfi
 from collector.unwind.cfi.code_file import CodeFile
+from collector.unwind.cfi.machine import ARM64
 from collector.unwind.cfi.records import FrameSection
 from collector.unwind.cfi.steps import NOTHING, UnwindSteps
 
@@ -12,8 +13,12 @@ from collector.unwind.cfi.steps import NOTHING, UnwindSteps
 def layers(file: CodeFile) -> list[UnwindSteps]:
     """Returns rules over the code of a file, the better source before the worse one; [] if it has no call frame
     information. Raises ElfError."""
-    go = cfi_go.is_go(file)
     rules = [_eh_frame(file), _debug_frame(file)]
+    if file.machine is ARM64:
+        known = any(len(layer.address) for layer in rules)
+        rules = [arm64.signal_returns(file), *rules, arm64.linkage_tables(file), arm64.entry(file)] if known else []
+        return [layer for layer in rules if len(layer.address)]
+    go = cfi_go.is_go(file)
     if go:
         rules = [*cfi_go.layers(file), *rules, cfi_go.frame_pointers(file)]
     if not any(len(layer.address) for layer in rules):
@@ -40,5 +45,5 @@ def _debug_frame(file: CodeFile) -> UnwindSteps:
     data = file.section_bytes(".debug_frame")
     if data is None and (packed := file.section_bytes(".zdebug_frame")) is not None:
         data = compressed.unpack_gnu(".zdebug_frame", packed, file.max_section_bytes)
-    section = FrameSection(records.padded(data or b""), 0, False)
+    section = FrameSection(records.padded(data or b""), 0, False, machine=file.machine)
     return cfi.steps(section, records.read(section), file.code)

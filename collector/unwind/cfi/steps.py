@@ -31,6 +31,13 @@ bytes below the CFA or, with SAVED_BY_RBP, below rbp + 16, which is the CFA wher
 PUSHED, it lies there only if that is not below rsp: else it was not pushed yet, or popped already."""
 
 
+IN_LINK_REGISTER = RETURN_REGISTER + 30
+"""On aarch64: by the stack pointer, and the return address is in x30. There, a rule says with 12 bits each, from bit 8
+on, how many words below the CFA the frame pointer (x29) and the return address lie; 0: in the register. _RSP and _RBP
+mean the stack pointer and the frame pointer."""
+MAX_WORDS, LOST_WORDS = 4094, 4095
+
+
 @dataclass(frozen=True)
 class UnwindSteps:
     """The addresses ascend strictly; those before the first one are UNCOVERED."""

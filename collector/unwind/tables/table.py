@@ -1,4 +1,5 @@
-"""Unwinding tables: how to unwind the stack from any instruction of an x86-64 ELF file. bpf/unwind.h reads them.
+"""Unwinding tables: how to unwind the stack from any instruction of an ELF file for x86-64 or aarch64.
+bpf/unwind.h reads them.
 
 Addresses are ELF virtual addresses; a chunk is 64 KiB of them. On disk a table is a header (_HEADER), its key, then the
 arrays: rules, chunk_start, rows. The checksum is the XXH3 hash of everything behind it.
@@ -49,7 +50,8 @@ class UnwindTable:
 
 
 def build(descriptor: int) -> UnwindTable:
-    """Returns the table of an open ELF file. Raises ElfError if it is not an x86-64 program or library, or damaged."""
+    """Returns the table of an open ELF file. Raises ElfError if it is no program or library for a
+    machine with tables, or damaged."""
     return _build(code_file.from_descriptor(descriptor))
 
 

@@ -114,7 +114,11 @@ NOINLINE void interrupted(void)
 }
 
 /* What handlers may return to, which is not the C library's. Its first byte is that of a function. */
+#ifdef __x86_64__
 asm(".type restore_itself, @function\nrestore_itself:\n mov $15, %eax\n syscall\n.size restore_itself, . - restore_itself");
+#else
+asm(".type restore_itself, %function\nrestore_itself:\n mov x8, #139\n svc #0\n.size restore_itself, . - restore_itself");
+#endif
 extern char restore_itself[];
 
 static void handle_without_libc(void)

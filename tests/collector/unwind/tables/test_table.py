@@ -282,9 +282,9 @@ def test_a_file_that_says_nothing_about_unwinding_has_no_rules(tmp_path: Path) -
     assert table.rule(symbol(path, "begin"))["cfa_kind"] == 0
 
 
-def test_what_is_no_x86_64_program_is_a_clear_error(program: Path) -> None:
+def test_what_is_no_program_of_a_known_machine_is_a_clear_error(program: Path) -> None:
     data = program.read_bytes()
-    wrong = ((0, b"#!/bin/sh", "ELF"), (4, b"\1", "64-bit"), (18, b"\xb7", "machine 183"), (16, b"\1", "type 1"))
+    wrong = ((0, b"#!/bin/sh", "ELF"), (4, b"\1", "64-bit"), (18, b"\xf3", "machine 243"), (16, b"\1", "type 1"))
     for offset, value, message in wrong:
         changed = data[:offset] + value + data[offset + len(value) :]
         with pytest.raises(ElfError, match=message):
