@@ -32,7 +32,7 @@ struct sample {
 	struct context context;
 };
 
-enum program { UNWIND, PYTHON, PYTHON_FRAMES, PYTHON_SKIP, SHIP, PROGRAMS };
+enum program { UNWIND, PYTHON, PYTHON_FRAMES, PYTHON_SKIP, PYTHON_PLACE, SHIP, PROGRAMS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -278,7 +278,7 @@ static __always_inline int do_python(void *ctx, enum way way)
 	} else {
 		count(PYTHON_NO_THREAD);
 	}
-	go_on(ctx, way, SHIP);
+	go_on(ctx, way, layout && !layout->frame_owner ? PYTHON_PLACE : SHIP);
 	return 0;
 }
 PROGRAM(python)
@@ -308,6 +308,8 @@ static __always_inline int do_python_frames(void *ctx, enum way way)
 	if (w->python.frame)
 		count(PYTHON_CUT);
 	w->python.runs = 0;
+	if (!layout->frame_owner)
+		go_on(ctx, way, PYTHON_PLACE);
 	if (w->d.managed_depth >= MAX_FRAMES && !layout->cframes)
 		go_on(ctx, way, PYTHON_SKIP);
 	end_run(w, w->python.cframe);
@@ -341,6 +343,23 @@ static __always_inline int do_python_skip(void *ctx, enum way way)
 	return 0;
 }
 PROGRAM(python_skip)
+
+static __always_inline int do_python_place(void *ctx, enum way way)
+{
+	struct walk *w = this_walk();
+	struct python_process *known;
+	u32 pid;
+
+	if (!w)
+		return 0;
+	pid = w->known_as;
+	known = bpf_map_lookup_elem(MAP(python_processes), &pid);
+	if (known)
+		place_by_loop(w, &known->loop);
+	go_on(ctx, way, SHIP);
+	return 0;
+}
+PROGRAM(python_place)
 
 /* Takes and ships the stack of the current thread, and what belongs to it. */
 static __always_inline void observe(void *ctx, struct walk *w, struct control *settings, enum way way)

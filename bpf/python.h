@@ -7,10 +7,11 @@
 
 #define PYTHON_LAYOUTS 64
 #define PYTHON_FRAME_BYTES 80 /* of struct _PyInterpreterFrame, without its locals: since 3.11 */
+#define PYTHON_FRAME_OBJECT_BYTES 128 /* of PyFrameObject, as far as it is read: up to 3.10 */
 
 /* Offsets in bytes of the fields that are read of one build of CPython. collector/runtimes/python/layout.py makes them, and checks
- * that every field of a frame lies in its first PYTHON_FRAME_BYTES, that every field of a code object lies before the
- * bytecode, and that the bytecode begins after at most 255 bytes. */
+ * that every field of a frame lies in the bytes that are read of it, that every field of a code object lies before
+ * `code_bytecode`, and that this is at most 255. */
 struct python_layout {
 	s64 code_type;	   /* PyCode_Type - _PyRuntime; 0: not known */
 	u32 interpreters;  /* _PyRuntimeState: the first interpreter */
@@ -22,17 +23,19 @@ struct python_layout {
 	u32 cframes;	   /* 1: it is a _PyCFrame (up to 3.12) */
 	u32 cframe_frame;
 	u32 cframe_previous;
-	u32 frame_code;	   /* _PyInterpreterFrame */
+	u32 frame_code;	   /* _PyInterpreterFrame; up to 3.10 PyFrameObject */
 	u32 frame_previous;
-	u32 frame_instruction;
-	u32 frame_owner;
+	u32 frame_instruction; /* its address; up to 3.10 its position (f_lasti, an int) */
+	u32 frame_owner; /* 0: there is none, up to 3.10 */
 	u32 frame_is_entry; /* 3.11: set in the outermost frame of a run; offset 0: the interpreter's own frames end runs */
 	u32 object_type;	/* PyObject */
 	u32 code_line;		/* PyCodeObject: its first line */
 	u32 code_name;		/* its qualified name */
 	u32 code_traceable; /* the first traceable instruction: before it, a frame is not complete */
-	u32 code_bytecode;
+	u32 code_bytecode; /* up to 3.10 an object of its own: here ends what is read */
 	u32 code_version; /* since 3.12: a number that no other code object of its interpreter has; 0: there is none */
+	u32 code_copies;  /* without the GIL, since 3.14: the addresses of the threads' copies of the bytecode; 0: there are none */
+	u32 frame_copy;	  /* which one a frame executes */
 };
 
 /* The thread state of a thread, or the state of the search for it. */

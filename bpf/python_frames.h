@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Walks the Python frames of the current thread, of CPython 3.11 and newer.
+/* Walks the Python frames of the current thread.
  *
  * The walk goes from the runtime to its interpreters, to their threads, to the one with the pointer of the current thread,
- * to its innermost frame, and then from frame to frame. One call of the C function that executes bytecode executes a run of
- * frames, because calls from Python to Python stay in it. That function has an object among its local variables: a
+ * to its innermost frame, and then from frame to frame. Since 3.11, one call of the C function that executes bytecode
+ * executes a run of frames, because calls from Python to Python stay in it. That function has an object among its local variables: a
  * _PyCFrame (3.11, 3.12), or a frame that ends the run (since 3.13; its `owner` says so). The object's address tells
- * which native frame the run belongs to.
+ * which native frame the run belongs to. Up to 3.10, each call executes one frame (loop.h).
  *
  * None of this is certain: the thread may be anywhere in the interpreter, which may be starting or ending. So every
  * address is read with a helper that can fail, code objects are recognised by their type, and every loop has an end.
  *
  * A Python frame is a managed frame (managed.h) of a code object. It executes so many bytes from the start of the
- * bytecode. Its check is first line ^ address of the qualified name / 16 ^ version * CODE_VERSION_FACTOR. The outermost
+ * bytecode (in 3.10: units of two bytes). Its check is first line ^ address of the qualified name / 16 ^ version * CODE_VERSION_FACTOR. The outermost
  * frame of a run has the place of the run, the others have WITH_NEXT.
  */
 #ifndef ICESTREAM_PYTHON_FRAMES_H
 #define ICESTREAM_PYTHON_FRAMES_H
 
-#include "unwind.h"
+#include "loop.h"
 
 #ifdef COMPILED_BY_BCC
 #define PYTHON_FRAMES_PER_RUN 12
@@ -50,9 +50,10 @@ struct {
 } python_threads SEC(".maps");
 
 struct python_process {
-	u64 runtime; /* address of _PyRuntime */
+	u64 runtime; /* address of _PyRuntime; of 3.6: of the first interpreter's address */
 	u32 layout;	 /* row of python_layouts */
 	u32 unused;
+	struct loop loop; /* that executes bytecode */
 };
 
 struct {
@@ -201,6 +202,21 @@ static __always_inline void end_run(struct walk *w, u64 place)
 	}
 }
 
+/* How many bytes from the start of its bytecode the frame that was read executes. */
+static __always_inline s64 find_position(struct python_walk *p, struct python_layout *l, u64 code)
+{
+	u64 start = code + l->code_bytecode, copy;
+
+	if (!l->frame_owner)
+		return (s32)FRAME_WORD(p, l->frame_instruction);
+	if (l->code_copies) {
+		copy = (u32)FRAME_WORD(p, l->frame_copy);
+		if (copy && !read_word(CODE_WORD(p, l->code_copies) + 8 * (copy + 1), &start)) /* behind their number */
+			return 0;
+	}
+	return FRAME_WORD(p, l->frame_instruction) - start;
+}
+
 /* Adds the frame that was read. False: it is no frame. */
 static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u8 owner)
 {
@@ -213,7 +229,7 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 		return false;
 	if (l->code_type && CODE_WORD(p, l->object_type) != p->runtime + (u64)l->code_type)
 		return false;
-	offset = FRAME_WORD(p, l->frame_instruction) - code - l->code_bytecode;
+	offset = find_position(p, l, code);
 	if (owner != OWNED_BY_GENERATOR && offset < 2 * (s64)(u32)CODE_WORD(p, l->code_traceable))
 		return true; /* not complete: left out, as CPython does */
 	check = CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4;
@@ -222,9 +238,11 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 	return add_managed(w, PYTHON_CODE, code, WITH_NEXT, check, offset > 0 ? offset : 0);
 }
 
-static __always_inline bool read_frame(struct python_walk *p)
+static __always_inline bool read_frame(struct python_walk *p, struct python_layout *l)
 {
-	return p->frame && !bpf_probe_read_user(p->frame_bytes, PYTHON_FRAME_BYTES, (void *)p->frame);
+	u32 bytes = l->frame_owner ? PYTHON_FRAME_BYTES : PYTHON_FRAME_OBJECT_BYTES;
+
+	return p->frame && !bpf_probe_read_user(p->frame_bytes, bytes, (void *)p->frame);
 }
 
 /* Takes the next frame of this CPU's walk. False: there is none, or there were too many. */
@@ -240,9 +258,9 @@ VERIFIED_ONCE bool step_python(void)
 		return false;
 	p = &w->python;
 	l = layout_of(w);
-	if (!l || w->d.managed_depth >= MAX_FRAMES || !read_frame(p))
+	if (!l || w->d.managed_depth >= MAX_FRAMES || !read_frame(p, l))
 		return false;
-	owner = FRAME_WORD(p, l->frame_owner);
+	owner = l->frame_owner ? FRAME_WORD(p, l->frame_owner) : OWNED_BY_GENERATOR; /* it is complete */
 	if (owner < OWNED_BY_INTERPRETER) {
 		if (!add_frame(w, l, owner))
 			return false;
@@ -262,7 +280,7 @@ static __always_inline bool skip_python(struct walk *w, struct python_layout *l)
 {
 	struct python_walk *p = &w->python;
 
-	if (!read_frame(p))
+	if (!read_frame(p, l))
 		return false;
 	if ((u8)FRAME_WORD(p, l->frame_owner) >= OWNED_BY_INTERPRETER) {
 		end_run(w, p->frame);

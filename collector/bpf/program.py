@@ -31,7 +31,8 @@ COUNTERS = (
     *(f"stack_code_of_{name.lower()}" for name in COMPILERS),
 )  # fmt: skip
 
-PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`: what `profile` continues with
+# `enum program`: what `profile` continues with
+PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "python_place", "ship")
 
 ROW_PAGE_BITS = 12
 """Bytes of an entry of the map of rows, as a power of two."""

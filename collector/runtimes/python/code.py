@@ -15,13 +15,13 @@ from collector.processes import memory
 from collector.runtimes.areas import read_areas
 from collector.runtimes.cache import Key
 from collector.runtimes.python.layout import PythonLayout, Text
-from collector.runtimes.python.lines import MAX_TABLE_BYTES, CodeLines, parse_lines
+from collector.runtimes.python.lines import MAX_TABLE_BYTES, CodeLines, LineFormat, parse_lines
 
 MAX_NAME = 1000  # characters
 _READ_AT_ONCE = 256
 _CHECK = 0xFFFFFFFF
 _VERSION_FACTOR = 0x9E3779  # CODE_VERSION_FACTOR in bpf/python_frames.h
-_COMPACT, _ASCII = 32, 64  # in the state, above the kind
+_KIND, _COMPACT, _ASCII = 7, 8, 16  # in the state, from its kind on
 _ENCODINGS = {size: codecs.lookup(name).name for size, name in ((1, "latin-1"), (2, "utf-16-le"), (4, "utf-32-le"))}
 """By bytes of a character. Python loads an encoding from disk when it is first looked up."""
 
@@ -32,9 +32,9 @@ class Code:
 
     __slots__ = ("_lines", "file", "function")
 
-    def __init__(self, function: str, file: str, table: bytes, first_line: int) -> None:
+    def __init__(self, function: str, file: str, line_format: LineFormat, table: bytes, first_line: int) -> None:
         self.function, self.file = function, file
-        self._lines: CodeLines | tuple[bytes, int] = table, first_line
+        self._lines: CodeLines | tuple[LineFormat, bytes, int] = line_format, table, first_line
 
     @property
     def lines(self) -> CodeLines:
@@ -81,7 +81,7 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> dict[Key, Code]:
             continue
         file, table = _decode(spans[n + i][2], contents[n + i]) or "", contents[2 * n + i] or b""
         check = (int(first_line[i]) ^ int(pointers[i]) >> 4 ^ int(version[i]) * _VERSION_FACTOR) & _CHECK
-        code = Code(sys.intern(function), sys.intern(file), table, int(first_line[i]))
+        code = Code(sys.intern(function), sys.intern(file), text.line_format, table, int(first_line[i]))
         codes_read[Key(pid, int(addresses[there[i]]), check)] = code
     return codes_read
 
@@ -97,7 +97,8 @@ def _text_span(text: Text, head: bytes | None) -> tuple[int, int, int]:
         return 0, 0, 0
     (length,) = struct.unpack_from("<q", head, text.text_length)
     (state,) = struct.unpack_from("<I", head, text.text_state)
-    kind = state >> 2 & 7
+    state >>= text.text_kind
+    kind = state & _KIND
     if kind not in (1, 2, 4) or not state & _COMPACT or length <= 0:
         return 0, 0, 0
     return text.text_ascii if state & _ASCII else text.text_compact, min(length, MAX_NAME) * kind, kind

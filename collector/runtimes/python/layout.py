@@ -1,23 +1,25 @@
 """Offsets in the internal structures of a build of CPython, in bytes.
 
-For 3.11 and 3.12 a table has them, the same for every release of a minor version (offsetof() in
-Include/internal/pycore_*.h and Include/cpython/code.h). Since 3.13 each build publishes its own, in
-`struct _Py_DebugOffsets` at the beginning of _PyRuntime (pycore_runtime.h, since 3.14 pycore_debug_offsets.h). struct
-python_layout (bpf/python.h) holds those that the program needs.
+Up to 3.12 a table has them, the same for every release of a minor version (offsetof() in Include/frameobject.h,
+pystate.h and code.h, later in Include/cpython/ and Include/internal/pycore_*.h). Since 3.13 each build publishes its
+own, in `struct _Py_DebugOffsets` at the beginning of _PyRuntime (pycore_runtime.h, since 3.14 pycore_debug_offsets.h).
+struct python_layout (bpf/python.h) holds those that the program needs.
 """
 
 import struct
 from dataclasses import astuple, dataclass
+from functools import partial
+
+from collector.runtimes.python.lines import LineFormat
 
 OFFSETS_BYTES = 16 + 8 * 128  # of _PyRuntime, enough for its _Py_DebugOffsets
 COOKIE = b"xdebugpy"
 
-_FRAME_BYTES = 80  # PYTHON_FRAME_BYTES of the program
+_FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 128  # PYTHON_FRAME_BYTES and PYTHON_FRAME_OBJECT_BYTES of the program
 _MAX_CODE_BYTES = 255
 _MAX_OFFSET = 1 << 24
 _MAX_DISTANCE = 1 << 48  # of two variables of a file
 _VERSION_BEHIND_LINE = 24  # co_firstlineno, five more int, co_version (since 3.12), co_localsplusnames
-_FREE_THREADED = "builds of CPython without the GIL are not supported: their frames and strings have another layout"
 _FINAL = 0xC0  # PY_VERSION_HEX: release candidates and releases; betas differ
 
 # The fields of _Py_DebugOffsets as uint64, without cookie and version. In braces: since which minor version.
@@ -67,7 +69,7 @@ class Walk:
     frame_code: int
     frame_previous: int
     frame_instruction: int
-    frame_owner: int
+    frame_owner: int  # 0 if there is none: up to 3.10
     frame_is_entry: int
     object_type: int
     code_line: int
@@ -75,9 +77,11 @@ class Walk:
     code_traceable: int
     code_bytecode: int
     code_version: int  # 0 if there is none
+    code_copies: int = 0  # 0 if there are none
+    frame_copy: int = 0
 
     def pack(self) -> bytes:
-        return struct.pack("=q20I", *astuple(self))
+        return struct.pack("=q22I", *astuple(self))
 
 
 @dataclass(frozen=True)
@@ -92,10 +96,12 @@ class Text:
     code_bytecode: int  # where the part ends that is read
     text_length: int  # PyASCIIObject
     text_state: int
+    text_kind: int  # the first bit of the kind in the state
     text_ascii: int  # where the characters are
     text_compact: int
     bytes_length: int  # PyBytesObject
     bytes_data: int
+    line_format: LineFormat
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ def layout(version: int, code_type: int, offsets: bytes) -> PythonLayout:
     known; `offsets`: the first OFFSETS_BYTES of its _PyRuntime. Raises LayoutError."""
     minor = version >> 16 & 0xFF
     name = f"{version >> 24}.{minor}.{version >> 8 & 0xFF}"
-    if version >> 24 != 3 or not 11 <= minor <= 15:
-        raise LayoutError(f"CPython {name}: expected 3.11 to 3.15")
+    if version >> 24 != 3 or not 6 <= minor <= 15:
+        raise LayoutError(f"CPython {name}: expected 3.6 to 3.15")
     if version & 0xF0 < _FINAL:
         raise LayoutError(f"CPython {name} is an alpha or beta release")
     result = _TABLE[minor](code_type) if minor in _TABLE else _published(minor, version, code_type, offsets)
@@ -125,9 +131,10 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Pyth
     if struct.unpack_from("<Q", offsets, 8)[0] != version:
         raise LayoutError("_PyRuntime has the offsets of another version")
     o = dict(zip((name for _, name in fields), struct.unpack_from(f"<{len(fields)}Q", offsets, 16), strict=True))
-    if o["free_threaded"]:
-        raise LayoutError(_FREE_THREADED)
-    version_at = o["code.localsplusnames"] - 4
+    version_at, copies = o["code.localsplusnames"] - 4, o.get("code.co_tlbc", 0)
+    behind_head = o["code.co_code_adaptive"] - (8 if copies else 0)
+    if copies not in (0, behind_head) or not o["frame.owner"]:
+        raise LayoutError("_PyRuntime has offsets that no version has")
     walk = Walk(
         code_type=code_type,
         interpreters=o["runtime.interpreters_head"],
@@ -147,9 +154,11 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Pyth
         object_type=o["object.ob_type"],
         code_line=o["code.firstlineno"],
         code_name=o["code.qualname"],
-        code_traceable=o["code.co_code_adaptive"] - 16,  # int _co_firsttraceable; void *co_extra; then the bytecode
+        code_traceable=behind_head - 16,  # int _co_firsttraceable; void *co_extra; here
         code_bytecode=o["code.co_code_adaptive"],
         code_version=version_at if version_at == o["code.firstlineno"] + _VERSION_BEHIND_LINE else 0,
+        code_copies=copies,
+        frame_copy=o.get("frame.tlbc_index", 0),
     )
     ascii_size = o["unicode.asciiobject_size"]
     text = Text(
@@ -161,10 +170,12 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Pyth
         code_bytecode=walk.code_bytecode,
         text_length=o["unicode.length"],
         text_state=o["unicode.state"],
+        text_kind=8 if o["free_threaded"] and minor >= 14 else 2,  # behind a byte, or 2 bits, of `interned`
         text_ascii=ascii_size,
         text_compact=ascii_size + 16,
         bytes_length=o["bytes.ob_size"],
         bytes_data=o["bytes.ob_sval"],
+        line_format=LineFormat.LOCATIONS,
     )
     return PythonLayout(walk, text)
 
@@ -178,9 +189,10 @@ def _field(text: str) -> tuple[int, str]:
 def _check(checked: PythonLayout, name: str) -> None:
     """Checks what the eBPF program relies on. Raises LayoutError."""
     walk, text = checked.walk, checked.text
-    in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner]
+    frame_bytes = _FRAME_BYTES if walk.frame_owner else _FRAME_OBJECT_BYTES
+    in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner, walk.frame_copy]
     in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable, walk.code_version]
-    in_code += [text.code_file, text.code_lines]
+    in_code += [walk.code_copies, text.code_file, text.code_lines]
     in_text = [
         text.text_length,
         text.text_state,
@@ -190,12 +202,27 @@ def _check(checked: PythonLayout, name: str) -> None:
         text.bytes_data,
     ]
     others = [value for value in (*astuple(walk)[1:], *astuple(text)) if not 0 <= value < _MAX_OFFSET]
-    if others or abs(walk.code_type) > _MAX_DISTANCE or not all(0 <= at <= _FRAME_BYTES - 8 for at in in_frame[:3]):
+    if others or abs(walk.code_type) > _MAX_DISTANCE or not all(0 <= at <= frame_bytes - 8 for at in in_frame[:3]):
         raise LayoutError(f"CPython {name}: its offsets are out of range")
-    if not all(0 <= at < _FRAME_BYTES for at in in_frame) or walk.code_bytecode > _MAX_CODE_BYTES:
+    if not all(0 <= at < frame_bytes for at in in_frame) or walk.code_bytecode > _MAX_CODE_BYTES:
         raise LayoutError(f"CPython {name}: frames or code objects are larger than supported")
     if not all(0 <= at <= walk.code_bytecode - 8 for at in in_code) or not all(at < 256 for at in in_text):
         raise LayoutError(f"CPython {name}: its offsets of objects are out of range")
+
+
+def _python_3_6_to_3_10(minor: int, code_type: int) -> PythonLayout:
+    """The layouts before 3.11, in which frames are objects and code objects have no qualified names. In 3.6,
+    `interpreters` counts from the variable itself."""
+    moved = 8 if minor >= 8 else 0  # co_posonlyargcount
+    walk = Walk(
+        code_type=code_type, interpreters={6: 0, 7: 24}.get(minor, 32), threads=8, interpreter_next=0, thread_next=8,
+        thread_id=152 if minor == 6 else 176, thread_frame=24, cframes=0, cframe_frame=0, cframe_previous=0,
+        frame_code=32, frame_previous=24, frame_instruction={6: 120, 10: 96}.get(minor, 104), frame_owner=0,
+        frame_is_entry=0, object_type=8, code_line=36 + moved // 2, code_name=104 + moved, code_traceable=0,
+        code_bytecode=128, code_version=0,
+    )  # fmt: skip
+    line_format = LineFormat.RANGES if minor == 10 else LineFormat.LNOTAB
+    return PythonLayout(walk, _text(walk, 48, 72, 96 + moved, 112 + moved, line_format))
 
 
 def _python_3_11(code_type: int) -> PythonLayout:
@@ -218,12 +245,16 @@ def _python_3_12(code_type: int) -> PythonLayout:
     return PythonLayout(walk, _text(walk, text_ascii=40, text_compact=56))
 
 
-def _text(walk: Walk, text_ascii: int, text_compact: int) -> Text:
+def _text(
+    walk: Walk, text_ascii: int, text_compact: int,
+    code_file: int = 112, code_lines: int = 136, line_format: LineFormat = LineFormat.LOCATIONS,
+) -> Text:  # fmt: skip
     return Text(
-        code_line=walk.code_line, code_version=walk.code_version, code_file=112, code_name=walk.code_name,
-        code_lines=136, code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_ascii=text_ascii,
-        text_compact=text_compact, bytes_length=16, bytes_data=32,
+        code_line=walk.code_line, code_version=walk.code_version, code_file=code_file, code_name=walk.code_name,
+        code_lines=code_lines, code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_kind=2,
+        text_ascii=text_ascii, text_compact=text_compact, bytes_length=16, bytes_data=32, line_format=line_format,
     )  # fmt: skip
 
 
-_TABLE = {11: _python_3_11, 12: _python_3_12}
+_TABLE = {minor: partial(_python_3_6_to_3_10, minor) for minor in range(6, 11)}
+_TABLE |= {11: _python_3_11, 12: _python_3_12}

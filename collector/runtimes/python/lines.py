@@ -1,10 +1,14 @@
-"""The line of an instruction of CPython, by a code object's table of locations.
+"""The line of an instruction of CPython, by a table of its code object.
 
-Format (CPython since 3.11: Objects/locations.md, since 3.14 InternalDocs/code_objects.md): each entry begins with a
-byte whose highest bit is set; bits 3..6 are its kind, bits 0..2 its code units (of two bytes) - 1. In kinds 13 and 14
-the difference of lines follows as a signed varint; kinds 10 to 12 are differences 0 to 2; all others stay in the line.
+Formats:
+- up to 3.9 (Objects/lnotab_notes.txt): each entry has the bytes of code before it, and the difference of lines, signed;
+- 3.10 (Objects/lnotab_notes.txt): each entry has the bytes of its code, and the difference of lines, -128 for no line;
+- since 3.11 (Objects/locations.md, since 3.14 InternalDocs/code_objects.md): each entry begins with a byte whose
+  highest bit is set; bits 3..6 are its kind, bits 0..2 its code units (of two bytes) - 1. In kinds 13 and 14 the
+  difference of lines follows as a signed varint; kinds 10 to 12 are differences 0 to 2; all others stay in the line.
 """
 
+import enum
 import functools
 from array import array
 from bisect import bisect_right
@@ -19,6 +23,13 @@ _NO_COLUMNS, _LONG = 13, 14
 _VARINT_BYTES = 6
 _CACHED = 4096  # tables; most have less than 200 bytes
 _MAX_LINE = (1 << 31) - 1
+_NO_LINE = -128
+
+
+class LineFormat(enum.IntEnum):
+    LNOTAB = enum.auto()  # up to 3.9
+    RANGES = enum.auto()  # 3.10
+    LOCATIONS = enum.auto()
 
 
 class CodeLines:
@@ -30,25 +41,44 @@ class CodeLines:
         self._starts, self._lines = starts, lines
 
     def at(self, offset: int) -> int:
-        """Returns the line of the instruction at `offset` bytes; 0 if the table has none."""
+        """Returns the line of the instruction at `offset` bytes (3.10: units of two bytes, in which its frames count);
+        0 if the table has none."""
         row = bisect_right(self._starts, offset) - 1
         return self._lines[row] if row >= 0 else 0
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def parse_lines(table: bytes, first_line: int) -> CodeLines:
+def parse_lines(line_format: LineFormat, table: bytes, first_line: int) -> CodeLines:
     """Decodes a table; damaged ones give wrong lines, no errors. Processes of the same program share the result."""
-    data = np.frombuffer(table, np.uint8).astype(np.int64)
+    if line_format is LineFormat.LOCATIONS:
+        size, lines = _locations(np.frombuffer(table, np.uint8).astype(np.int64), first_line)
+        return _code_lines(2 * starts(size), lines)
+    size, difference = np.frombuffer(table, np.uint8, len(table) & ~1).reshape(-1, 2).T.astype(np.int64)
+    difference = difference.astype(np.int8).astype(np.int64)
+    if line_format is LineFormat.LNOTAB:
+        at = np.cumsum(np.append(0, size))
+        return _code_lines(at, first_line + np.cumsum(np.append(0, difference)))
+    none = difference == _NO_LINE
+    lines = first_line + np.cumsum(np.where(none, 0, difference))
+    return _code_lines(starts(size) // 2, np.where(none, 0, lines))
+
+
+def _code_lines(at: np.ndarray, lines: np.ndarray) -> CodeLines:
+    """Makes them of entries that begin at these offsets (ascending), in these lines."""
+    lines = np.clip(lines, 0, _MAX_LINE)
+    new = np.ones(len(lines), bool)
+    new[1:] = lines[1:] != lines[:-1]
+    return CodeLines(array("I", at[new].tolist()), array("I", lines[new].tolist()))
+
+
+def _locations(data: np.ndarray, first_line: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the code units and the line of each entry."""
     entries = np.flatnonzero(data & 0x80)
     kind = data[entries] >> 3 & 15
     difference = np.where((kind >= 10) & (kind <= 12), kind - 10, 0)
     follows = (kind == _NO_COLUMNS) | (kind == _LONG)
     difference[follows] = _signed_varints(data, entries[follows] + 1)
-    lines = np.clip(first_line + np.cumsum(difference), 0, _MAX_LINE)
-    units = (data[entries] & 7) + 1
-    new = np.ones(len(lines), bool)
-    new[1:] = lines[1:] != lines[:-1]
-    return CodeLines(array("I", (2 * starts(units))[new].tolist()), array("I", lines[new].tolist()))
+    return (data[entries] & 7) + 1, first_line + np.cumsum(difference)
 
 
 def _signed_varints(data: np.ndarray, at: np.ndarray) -> np.ndarray:

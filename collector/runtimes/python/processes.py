@@ -14,7 +14,7 @@ from collector.runtimes.maps import RuntimeMaps
 from collector.runtimes.python import code
 from collector.runtimes.python.code import Code
 from collector.runtimes.python.layout import PythonLayout
-from collector.runtimes.python.runtime import FileRange, PythonRuntimes
+from collector.runtimes.python.runtime import FileRange, PythonRuntime, PythonRuntimes
 
 MAX_PROCESSES = 8192
 
@@ -52,7 +52,7 @@ class PythonProcesses:
                 del self._layouts[oldest]
                 self._maps.delete_entry("python_processes", oldest)
             self._layouts[pid] = self.runtimes.layouts[runtime.layout]
-            self._maps.set_entry("python_processes", pid, struct.pack("=QII", runtime.address, runtime.layout, 0))
+            self._maps.set_entry("python_processes", pid, _entry(runtime))
         return True
 
     def read(self, pid: int, objects: Iterable[tuple[int, int]]) -> None:
@@ -93,6 +93,12 @@ class PythonProcesses:
         with self._lock:
             layout = self._layouts.get(pid)
             return self._layouts.get(_parent(pid)) if layout is None and self._layouts else layout
+
+
+def _entry(runtime: PythonRuntime) -> bytes:
+    """Packs `struct python_process`."""
+    loop = [*runtime.loop, (0, 0), (0, 0)][:2]
+    return struct.pack("=QIIQQQQ", runtime.address, runtime.layout, 0, *loop[0], *loop[1])
 
 
 def _parent(pid: int) -> int:

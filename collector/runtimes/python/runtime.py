@@ -31,8 +31,9 @@ class FileRange(Protocol):
 
 
 class PythonRuntime(NamedTuple):
-    address: int  # of _PyRuntime in the process
+    address: int  # Interpreter.runtime in the process
     layout: int  # row of `layouts`
+    loop: tuple[tuple[int, int], ...] = ()  # Interpreter.loop in the process
 
 
 class PythonRuntimes:
@@ -54,7 +55,8 @@ class PythonRuntimes:
         for file_key, bias in biases.items():
             interpreter = self._interpreter(file_key) if file_key else None
             if interpreter is not None and (row := self._row(interpreter.layout, user)) is not None:
-                return PythonRuntime(interpreter.runtime - bias & _MASK, row)
+                loop = tuple((start - bias & _MASK, end - bias & _MASK) for start, end in interpreter.loop)
+                return PythonRuntime(interpreter.runtime - bias & _MASK, row, loop)
         return None
 
     def _interpreter(self, file_key: str) -> Interpreter | None:

@@ -10,7 +10,7 @@ _SCRIPT = """
 import platform
 print(platform.python_implementation(), platform.python_version(), open("/proc/self/maps").read())
 """
-VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+VERSIONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 
 class Interpreter(NamedTuple):

@@ -15,7 +15,10 @@ import threading
 try:
     import _interpreters as interpreters
 except ImportError:
-    import _xxsubinterpreters as interpreters
+    try:
+        import _xxsubinterpreters as interpreters
+    except ImportError:  # 3.6
+        interpreters = None
 
 DEPTH = 30
 DEFINITION = """
@@ -74,7 +77,9 @@ async def inner():
 
 
 def in_tasks():
-    asyncio.run(outer())
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(outer())
+    loop.close()
 
 
 def in_interpreter():

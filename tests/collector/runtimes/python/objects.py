@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import dis
 import json
 import sys
 import types
@@ -31,7 +32,9 @@ def wide(a, b=1):
 
 
 name = "f\U0001d4b3"
-wide.__code__ = wide.__code__.replace(co_name=name, co_qualname=name, co_filename=f"/srv/{name}.py")
+names = {"co_qualname": name} if hasattr(wide.__code__, "co_qualname") else {}
+if hasattr(wide.__code__, "replace"):  # since 3.8
+    wide.__code__ = wide.__code__.replace(co_name=name, co_filename="/srv/" + name + ".py", **names)
 exec("\n" * 100_000 + "def far():\n    x = 1\n" + "\n" * 3000 + "    return x\n")
 
 
@@ -42,6 +45,13 @@ def codes(code):
             codes(constant)
 
 
+def lines(code):
+    if hasattr(code, "co_lines"):  # since 3.10
+        return list(code.co_lines())
+    starts = [*dis.findlinestarts(code), (len(code.co_code), 0)]
+    return [(at, starts[row + 1][0], line) for row, (at, line) in enumerate(starts[:-1])]
+
+
 found = {}
 for module in (argparse, asyncio.events, json.decoder, sys.modules[__name__]):
     for value in vars(module).copy().values():
@@ -49,6 +59,8 @@ for module in (argparse, asyncio.events, json.decoder, sys.modules[__name__]):
             if isinstance(function, types.FunctionType):
                 codes(function.__code__)
 codes(sys._getframe().f_code)
-rows = [[at, c.co_qualname, c.co_filename, c.co_firstlineno, list(c.co_lines())] for at, c in found.items()]
+rows = [
+    [at, getattr(c, "co_qualname", c.co_name), c.co_filename, c.co_firstlineno, lines(c)] for at, c in found.items()
+]
 print(json.dumps(rows), flush=True)
 sys.stdin.read()

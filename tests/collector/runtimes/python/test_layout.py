@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.runtimes.python.layout import COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, layout
+from collector.runtimes.python.layout import _FIELDS, COOKIE, OFFSETS_BYTES, LayoutError, PythonLayout, _field, layout
 
 # What CPython 3.14.10 of Debian publishes, from the version on.
 PUBLISHED_3_14 = (
@@ -29,21 +29,29 @@ def test_offsets_come_from_the_build_itself_where_it_publishes_them() -> None:
     assert (text.code_file, text.code_lines, text.text_ascii, text.text_compact) == (112, 136, 40, 56)
 
 
-def test_builds_without_the_gil_are_refused() -> None:
-    with pytest.raises(LayoutError, match="without the GIL"):
-        layout(0x030E0AF0, 0, published(PUBLISHED_3_14[0], 1, *PUBLISHED_3_14[2:]))
+def test_threads_without_the_gil_have_copies_of_the_bytecode_and_strings_a_byte_more() -> None:
+    """The offsets of a build of 3.14 without the GIL, as far as they differ in a way that matters: `co_tlbc`."""
+    names = [name for since, name in map(_field, _FIELDS.split()) if since <= 14]
+    offsets = dict(zip(names, PUBLISHED_3_14[1 : 1 + len(names)], strict=True))
+    offsets |= {"free_threaded": 1, "code.co_tlbc": 224, "code.co_code_adaptive": 232, "frame.tlbc_index": 76}
+    found = layout(0x030E0AF0, 0, published(PUBLISHED_3_14[0], *offsets.values()))
+    assert (found.walk.code_copies, found.walk.frame_copy, found.walk.code_traceable) == (224, 76, 208)
+    assert (found.text.text_kind, layout(0x030E0AF0, 0, published(*PUBLISHED_3_14)).text.text_kind) == (8, 2)
+    offsets["code.co_tlbc"] = 200
+    with pytest.raises(LayoutError, match="no version has"):
+        layout(0x030E0AF0, 0, published(PUBLISHED_3_14[0], *offsets.values()))
 
 
 def test_layouts_have_the_size_that_the_program_knows() -> None:
-    for version in (0x030B07F0, 0x030C01F0):
-        assert len(layout(version, 0, b"").walk.pack()) == 88
+    for version in (0x030600F0, 0x030A00F0, 0x030B07F0, 0x030C01F0):
+        assert len(layout(version, 0, b"").walk.pack()) == 96
 
 
 @pytest.mark.parametrize(
     ("version", "reason"),
     [
-        (0x030A0DF0, "CPython 3.10.13: expected 3.11 to 3.15"),
-        (0x03100000, "CPython 3.16.0: expected 3.11 to 3.15"),
+        (0x030500F0, "CPython 3.5.0: expected 3.6 to 3.15"),
+        (0x03100000, "CPython 3.16.0: expected 3.6 to 3.15"),
         (0x030C00B1, "CPython 3.12.0 is an alpha or beta release"),
         (0x030D00F0, "_PyRuntime does not begin with offsets"),
     ],

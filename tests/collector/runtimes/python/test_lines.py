@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.runtimes.python import lines as python_lines
-from collector.runtimes.python.lines import parse_lines
+from collector.runtimes.python.lines import LineFormat, parse_lines
 
 SOURCE = """
 def far():
@@ -29,7 +29,7 @@ def codes(code: types.CodeType) -> list[types.CodeType]:
 
 
 def disagreements(code: types.CodeType) -> list[tuple[int, int, int]]:
-    lines = parse_lines(code.co_linetable, code.co_firstlineno)
+    lines = parse_lines(LineFormat.LOCATIONS, code.co_linetable, code.co_firstlineno)
     return [
         (offset, line, lines.at(offset))
         for start, end, line in code.co_lines()
@@ -50,10 +50,12 @@ def test_every_instruction_of_a_long_file_has_its_line() -> None:
     assert [wrong for code in codes(module) for wrong in disagreements(code)] == []
 
 
-@given(st.binary(max_size=300), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32 - 1))
-def test_any_bytes_are_some_lines(table: bytes, first: int, offset: int) -> None:
-    assert 0 <= parse_lines(table, first).at(offset) < 2**31
+@given(
+    st.sampled_from(LineFormat), st.binary(max_size=300), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32 - 1)
+)
+def test_any_bytes_are_some_lines(line_format: LineFormat, table: bytes, first: int, offset: int) -> None:
+    assert 0 <= parse_lines(line_format, table, first).at(offset) < 2**31
 
 
-def test_without_a_table_there_is_no_line() -> None:
-    assert parse_lines(b"", 7).at(0) == 0
+def test_without_a_table_there_is_no_line_or_the_first() -> None:
+    assert [parse_lines(line_format, b"", 7).at(0) for line_format in LineFormat] == [7, 0, 0]
