@@ -7,6 +7,7 @@ struct python_layout (bpf/python.h) holds those that the program needs.
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from functools import partial
 
@@ -256,5 +257,7 @@ def _text(
     )  # fmt: skip
 
 
-_TABLE = {minor: partial(_python_3_6_to_3_10, minor) for minor in range(6, 11)}
+_TABLE: dict[int, Callable[[int], PythonLayout]] = {
+    minor: partial(_python_3_6_to_3_10, minor) for minor in range(6, 11)
+}
 _TABLE |= {11: _python_3_11, 12: _python_3_12}
