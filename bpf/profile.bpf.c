@@ -7,9 +7,8 @@
  * program stays small enough for the verifiers of old kernels.
  * Where `off_cpu` is attached, it runs on every switch of threads. The switches that are followed take the same way.
  *
- * Oldest kernel: 5.8. It needs BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable arrays (5.5),
- * and bounded loops (5.3); docs/loaders.md says what that means. One object serves every little-endian architecture: on
- * x86-64 it unwinds user stacks by tables, elsewhere by frame pointers. It finds the thread pointer on x86-64 and aarch64.
+ * Oldest kernel: 5.10, the first whose programs may both call functions and continue with others (6.0 on aarch64). There
+ * is an object for x86-64, and one for aarch64.
  *
  * Why ring buffers: all CPUs share one, so its size bounds the memory whatever the number of CPUs. A record is a multiple
  * of 8 bytes, and the pages are mapped twice in a row. So user space sees all unread records as one array, and takes it

@@ -30,6 +30,7 @@
 #define PYTHON_SEARCHED 128 /* thread states to look at in one observation */
 #define PYTHON_WAIT_FIRST_MS 10
 #define PYTHON_WAIT_LAST_MS 640
+#define MOST_THREAD_BYTES 4096 /* of struct pthread: 2 KB in glibc */
 
 #define CODE_VERSION_FACTOR 0x9e3779 /* odd: versions that differ in their lowest 24 bits differ in the check */
 
@@ -73,6 +74,17 @@ static __always_inline struct python_layout *layout_of(struct walk *w)
 #define FRAME_WORD(p, offset) word_at((p)->frame_bytes, (offset), 127)
 #define CODE_WORD(p, offset) word_at((p)->code_bytes, (offset), 255)
 
+/* Whether pthread_self() is that of the thread with this pointer. On aarch64, the C library's struct of a thread ends where
+ * the pointer leads to. */
+static __always_inline bool is_thread(u64 id, u64 pointer)
+{
+#ifdef __TARGET_ARCH_arm64
+	return pointer - id < MOST_THREAD_BYTES;
+#else
+	return id == pointer;
+#endif
+}
+
 /* Continues the search for the thread, over a limited number of threads at a time. False: there are no (more) threads. */
 static __always_inline bool search_thread(struct python_layout *l, struct python_thread *t)
 {
@@ -98,7 +110,7 @@ static __always_inline bool search_thread(struct python_layout *l, struct python
 		t->state = t->next;
 		if (!read_word(t->state + l->thread_id, &id) || !read_word(t->state + l->thread_next, &t->next))
 			break;
-		if (id == t->pointer)
+		if (is_thread(id, t->pointer))
 			return true;
 	}
 	t->state = 0;
@@ -111,7 +123,7 @@ static __always_inline bool is_state_of(struct python_layout *l, struct python_t
 {
 	u64 id;
 
-	return t->state && read_word(t->state + l->thread_id, &id) && id == t->pointer;
+	return t->state && read_word(t->state + l->thread_id, &id) && is_thread(id, t->pointer);
 }
 
 /* Whether the state belongs to the only interpreter. A thread has one state in each interpreter that it executes. */

@@ -7,8 +7,8 @@ from collector.checks.row import CheckRow, limited, missing, ok
 from collector.guest.capabilities import Capability, kernel_version, permitted
 from collector.kernel_code import kernel_build_id, stext
 
-FLOOR = (5, 8)
-"""Ring buffers for eBPF, and CAP_BPF and CAP_PERFMON."""
+FLOOR = (6, 0) if os.uname().machine == "aarch64" else (5, 10)
+"""Functions of eBPF programs that also continue with other programs."""
 
 TESTED = (6, 18)
 BUILD_IDS = (5, 12)
@@ -22,7 +22,7 @@ def version(release: str = "") -> CheckRow:
     running = kernel_version(release)
     if running < FLOOR:
         return missing(
-            "kernel", f"{release} is older than {_dotted(FLOOR)}, the first with ring buffers for eBPF",
+            "kernel", f"{release} is older than {_dotted(FLOOR)}, the first that can run the programs",
             "use a newer kernel; some distributions offer one", needed=True,
         )  # fmt: skip
     if running < BUILD_IDS:
