@@ -24,7 +24,7 @@ def samples(*threads: int, value: bool = False, spans: Sequence[str] = ()) -> Dr
     filled = {
         field.name: np.zeros(0, np.uint64)
         for field in dataclasses.fields(DrainedSamples)
-        if field.name.startswith(("stack_", "python_", "frames"))
+        if field.name.startswith(("stack_", "managed_", "frames"))
     }
     rows = np.arange(n)
     return DrainedSamples(
