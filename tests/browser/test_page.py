@@ -37,7 +37,7 @@ def test_what_the_api_says_is_wrong_is_shown_with_its_hint(page: Page) -> None:
     assert "for example" in page.find("#problem span").text
     assert not page.find("#graph").is_displayed()
     noted: list[str] = []
-    page.until(lambda: noted.extend(page.errors()) or len(noted) == 3)  # of the tree, the timeline and its marks: status 400
+    page.until(lambda: noted.extend(page.errors()) or len(noted) == 3)  # tree, timeline, marks: status 400
     page.type("#selector", '"search"}', Keys.ENTER)
     page.until(lambda: not page.find("#problem").is_displayed())
     page.until(lambda: page.find("#graph").is_displayed())
