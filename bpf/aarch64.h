@@ -12,12 +12,9 @@
 #include "tables.h"
 
 #define ADDRESS_BITS 48
-#define MOST_FRAME_BYTES (1 << 20)
-#define NULL_PAGE_BYTES 4096
 #define EL0 0 /* pstate: user space */
 #define MODE_MASK 0x1f /* of pstate: exception level, and whether it is 32-bit code */
 #define SYSCALL_NUMBER 280 /* offset in struct pt_regs; negative: no system call */
-#define NEAR_BYTES 2048 /* of a function, from its start to where it was interrupted */
 
 /* struct rt_sigframe lies at sp: 128 bytes of siginfo, then struct ucontext with fault_address and registers
  * (arch/arm64/include/uapi/asm/sigcontext.h). */
@@ -53,7 +50,7 @@ static __always_inline bool called_this(struct walk *w, u64 at)
 	if ((code & 0xfc000000) != 0x94000000)
 		return false;
 	start = at - 4 + (s64)((s32)(code << 6) >> 4);
-	return start <= w->pc && w->pc - start < NEAR_BYTES;
+	return start <= w->pc && w->pc - start < MOST_CODE_BYTES;
 }
 
 static __always_inline void know_all_registers(struct walk *w)

@@ -6,9 +6,7 @@
 
 #include "task.h"
 
-#define MOST_CODE_BYTES 2048 /* of a function without a frame, from its start to where it was interrupted */
 #define MOST_PROLOGUE_BYTES 32
-#define MOST_FRAME_BYTES (1 << 20)
 #define MOST_WORDS_AT_START 16 /* in the frames between that of main and _start's */
 
 /* The byte so many bytes before the end of the word. */

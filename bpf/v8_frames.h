@@ -16,7 +16,6 @@
 #include "managed.h"
 
 #define V8_ID_FACTOR 0x9e3779b1U
-#define V8_MOST_FRAME_BYTES (1 << 20)
 #define V8_FRAME_KINDS 256 /* twice as many as there may be */
 #define V8_TYPE 12		   /* in a map */
 
@@ -63,11 +62,7 @@ static __always_inline u32 read_v8_object(struct walk *w, u64 object, u32 bytes)
 	return type;
 }
 
-static __always_inline u64 v8_word(struct walk *w, u32 offset)
-{
-	asm volatile("" : "+r"(offset));
-	return *(u64 *)((u8 *)w->v8.object + (offset & (V8_OBJECT_BYTES - 1)));
-}
+#define V8_WORD(w, offset) word_at((w)->v8.object, (offset), V8_OBJECT_BYTES - 1)
 
 /* Takes the function of the walk's last frame. False: it is none. */
 static __always_inline bool take_v8_function(struct walk *w, struct v8_process *v8, u64 function)
@@ -78,11 +73,11 @@ static __always_inline bool take_v8_function(struct walk *w, struct v8_process *
 
 	if (type < v8->function_first || type > v8->function_last)
 		return false;
-	shared = v8_word(w, v8->function_shared);
+	shared = V8_WORD(w, v8->function_shared);
 	if (read_v8_object(w, shared, v8->shared_id + 4) != v8->shared_type)
 		return false;
-	numbers = v8_word(w, v8->shared_flags - 8) << 16 >> 16;
-	check = (u32)(numbers ^ numbers >> 32) ^ (u32)v8_word(w, v8->shared_id) * V8_ID_FACTOR;
+	numbers = V8_WORD(w, v8->shared_flags - 8) << 16 >> 16;
+	check = (u32)(numbers ^ numbers >> 32) ^ (u32)V8_WORD(w, v8->shared_id) * V8_ID_FACTOR;
 	add_managed(w, V8_FUNCTION, shared - 1, w->d.user_depth - 1, check, 0);
 	return true;
 }
@@ -97,7 +92,7 @@ VERIFIED_ONCE int leave_v8_frame(void)
 	if (!w)
 		return false;
 	v8 = find_v8(w);
-	if (!v8 || w->bp < w->sp || w->bp - w->sp > V8_MOST_FRAME_BYTES || w->bp & 7 ||
+	if (!v8 || w->bp < w->sp || w->bp - w->sp > MOST_FRAME_BYTES || w->bp & 7 ||
 		bpf_probe_read_user(frame, sizeof(frame), (void *)(w->bp - 16)))
 		return false;
 	cfa = w->bp + 16;

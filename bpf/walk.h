@@ -20,6 +20,9 @@
 #define VERIFIED_ONCE __attribute__((noinline)) /* and global: the verifier does not follow it from where it is called */
 #endif
 
+#define MOST_FRAME_BYTES (1 << 20)
+#define MOST_CODE_BYTES 2048 /* of a function without a frame, from its start to where it was interrupted */
+#define NULL_PAGE_BYTES 4096
 #define MAX_KERNEL_FRAMES 127 /* the default of kernel.perf_event_max_stack */
 #ifdef COMPILED_BY_BCC
 #define MAX_FRAMES 128 /* user frames, and managed frames: each */

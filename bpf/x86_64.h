@@ -13,7 +13,6 @@
 #include "tables.h"
 
 #define USER_CS 0x33
-#define NULL_PAGE_BYTES 4096
 
 #define CALLEE_SAVED (1 << 3 | 0xf << 12) /* by DWARF number: rbx, r12 to r15; rbp is walk.bp */
 #define LOST (~0UL) /* in walk.saved_at */

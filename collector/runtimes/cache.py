@@ -6,7 +6,7 @@ later.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 Object = TypeVar("Object")
@@ -44,6 +44,19 @@ class ObjectCache(Generic[Object]):
             for key in found:
                 self._known.move_to_end(key)
         return found
+
+    def find_or_read(
+        self, keys: Sequence[Key], read: Callable[[int, list[int]], Mapping[Key, Object]]
+    ) -> dict[Key, Object]:
+        """Returns those of the objects that can be had. `read` gets a process, and addresses that are not known."""
+        known = self.find(keys)
+        missing: dict[int, list[int]] = {}
+        for key in keys:
+            if key not in known:
+                missing.setdefault(key.pid, []).append(key.address)
+        for pid, addresses in missing.items():
+            known |= read(pid, addresses)
+        return known
 
     def forget(self, pids: Iterable[int]) -> None:
         """Forgets processes that have ended and whose last samples have names."""

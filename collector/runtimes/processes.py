@@ -55,7 +55,7 @@ NONE_FOUND = Found()
 
 
 class ManagedFunctions(NamedTuple):
-    """ManagedFunctions of m managed frames."""
+    """The functions of m managed frames."""
 
     files: list[MappedFile]
     names: list[JitName]

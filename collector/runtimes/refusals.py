@@ -18,6 +18,10 @@ class Refusals:
         self._runtime = runtime
         self.counted: Counter[str] = Counter()
 
+    def add_error(self, error: Exception) -> None:
+        """Adds what was wrong with a file."""
+        self.add(f"the file cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error))
+
     def add(self, reason: str) -> None:
         """Logs each reason once."""
         if reason not in self.counted and len(self.counted) >= MAX_REASONS:  # a file says which version it is

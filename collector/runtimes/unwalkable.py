@@ -6,7 +6,6 @@ Their stacks end there, and say so: what a frame pointer leads to from such code
 import os
 import struct
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from collector.bpf.samples import COMPILERS
 from collector.elf import dynamic, file
@@ -15,6 +14,7 @@ from collector.elf.error import ElfError
 from collector.elf.reader import file_reader
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
+from collector.runtimes.files import FilesOnce
 
 MAX_FILES = 8192
 _EXPORTED = {
@@ -30,8 +30,7 @@ class CompilersWithoutFramePointers:
     """For one thread. See Runtimes for the arguments."""
 
     def __init__(self, open_file: Callable[[str], int | None], patiently: Patiently = at_once) -> None:
-        self._open_file, self._patiently = open_file, patiently
-        self._files: dict[str, int | None] = {}
+        self._files = FilesOnce(open_file, patiently, _read, MAX_FILES, (OSError, ElfError, struct.error))
 
     def find(self, ranges: Iterable[MappedRange]) -> int | None:
         """Returns the number (COMPILERS) of the one in a process with these mappings; None if there is none, or no
@@ -43,28 +42,16 @@ class CompilersWithoutFramePointers:
         return next((found for each in keys.values() if (found := self._of_file(each)) is not None), None)
 
     def _of_file(self, mapped: MappedRange) -> int | None:
-        key = mapped.file_key
-        if key not in self._files:
-            called = os.path.basename(mapped.file.file)
-            name = next((name for start, name in _CALLED.items() if called.startswith(start)), None)
-            try:
-                name = name or self._patiently(key, partial(self._read, key))
-            except (FileNotFoundError, TimeoutError):  # gone, or its file system does not answer: it is tried again
-                return None
-            except (OSError, ElfError, struct.error):
-                name = None
-            while len(self._files) >= MAX_FILES:
-                del self._files[next(iter(self._files))]
-            self._files[key] = COMPILERS.index(name) if name else None
-        return self._files[key]
-
-    def _read(self, key: str) -> str | None:
-        descriptor = self._open_file(key)
-        if descriptor is None:  # another process may have it
-            raise FileNotFoundError(key)
+        called = os.path.basename(mapped.file.file)
+        name = next((name for start, name in _CALLED.items() if called.startswith(start)), None)
         try:
-            elf = file.parse(file_reader(descriptor))
-            linked = Dynamic(elf, dict(dynamic.entries(elf))) if elf.header.is_64 else None
-            return next((name for symbol, name in _EXPORTED.items() if linked and linked.find(symbol)), None)
-        finally:
-            os.close(descriptor)
+            name = name or self._files.find(mapped.file_key)
+        except (FileNotFoundError, TimeoutError):
+            return None
+        return COMPILERS.index(name) if name else None
+
+
+def _read(descriptor: int) -> str | None:
+    elf = file.parse(file_reader(descriptor))
+    linked = Dynamic(elf, dict(dynamic.entries(elf))) if elf.header.is_64 else None
+    return next((name for symbol, name in _EXPORTED.items() if linked and linked.find(symbol)), None)

@@ -12,6 +12,7 @@ from collector.processes import memory, pages
 from collector.processes.jit_name import JitName
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
+from collector.runtimes.files import FilesOnce
 from collector.runtimes.frames import Kind, ManagedFrame
 from collector.runtimes.hotspot import vm_structs
 from collector.runtimes.hotspot.code import HotspotCode, Jvm
@@ -54,8 +55,8 @@ class HotspotProcesses:
     def __init__(
         self, open_file: Callable[[str], int | None], maps: RuntimeMaps, patiently: Patiently = at_once
     ) -> None:
-        self._open_file, self._maps, self._patiently = open_file, maps, patiently
-        self._files: dict[str, dict[str, int] | None] = {}
+        self._maps = maps
+        self._files = FilesOnce(open_file, patiently, vm_structs.find_tables, _MAX_FILES)
         self._code = HotspotCode()
         self._lock = threading.Lock()
         self._processes: dict[int, _Process] = {}
@@ -115,7 +116,7 @@ class HotspotProcesses:
             return
         known.again_s = time.monotonic() + _AGAIN_S
         try:
-            exported = self._exported(known.library.file_key)
+            exported = self._files.find(known.library.file_key)
             if exported is None:
                 raise StructuresError("libjvm.so exports no tables of its structures")
             jvm, heaps = _find(pid, known.library, exported)
@@ -135,20 +136,6 @@ class HotspotProcesses:
         with self._lock:
             if self._processes.get(pid) is known:  # it may have ended, or runs another program
                 self._maps.set_entry("hotspot_processes", pid, value)
-
-    def _exported(self, file_key: str) -> dict[str, int] | None:
-        if file_key not in self._files:
-            exported = self._patiently(file_key, partial(self._read_file, file_key))
-            while len(self._files) >= _MAX_FILES:
-                del self._files[next(iter(self._files))]
-            self._files[file_key] = exported
-        return self._files[file_key]
-
-    def _read_file(self, file_key: str) -> dict[str, int] | None:
-        descriptor = self._open_file(file_key)
-        if descriptor is None:  # another process may have it
-            raise FileNotFoundError(file_key)
-        return vm_structs.find_tables(descriptor)
 
     def _forget(self, pids: Iterable[int]) -> None:
         with self._lock:

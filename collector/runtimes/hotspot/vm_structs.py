@@ -5,7 +5,6 @@ The rows have pointers, so they are read from the memory of a process that runs.
 there, so what is read is used for this process only.
 """
 
-import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -47,16 +46,14 @@ class VmStructs(NamedTuple):
 
 
 def find_tables(descriptor: int) -> dict[str, int] | None:
-    """Returns the ELF virtual addresses of what a libjvm.so exports about its tables; None if it exports none. Closes
-    the descriptor. Raises OSError."""
+    """Returns the ELF virtual addresses of what a libjvm.so exports about its tables; None if it exports none. Raises
+    OSError."""
     try:
         elf = file.parse(file_reader(descriptor))
         linked = Dynamic(elf, dict(dynamic.entries(elf))) if elf.header.is_64 else None
         found = {name: linked.find(name.encode()) for name in _NAMES} if linked else {}
     except (ElfError, struct.error):
         return None
-    finally:
-        os.close(descriptor)
     addresses = {name: symbol.value for name, symbol in found.items() if symbol is not None}
     return addresses if len(addresses) == len(_NAMES) else None
 

@@ -61,13 +61,7 @@ class PythonProcesses:
     def functions(self, wanted: list[ManagedFrame]) -> list[tuple[JitName, ...]]:
         """Reads the code objects that were not read before."""
         keys = [Key(frame.pid, frame.object, frame.check) for frame in wanted]
-        known = self._code.find(keys)
-        missing: dict[int, list[int]] = {}
-        for key in keys:
-            if key not in known:
-                missing.setdefault(key.pid, []).append(key.address)
-        for pid, addresses in missing.items():
-            known |= self._read(pid, addresses)
+        known = self._code.find_or_read(keys, self._read)
         found = [(known.get(key), frame.position) for key, frame in zip(keys, wanted, strict=True)]
         return [(JitName(each.function, each.file, each.lines.at(at)),) if each else () for each, at in found]
 

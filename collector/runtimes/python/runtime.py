@@ -1,12 +1,12 @@
 """Finds the processes that run CPython, by the files that they map; each file is read once."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from collector.elf.reader import file_reader
 from collector.processes.patience import Patiently, at_once
+from collector.runtimes.files import FilesOnce
 from collector.runtimes.python.layout import LayoutError, PythonLayout
 from collector.runtimes.python.symbols import Interpreter, find_interpreter
 from collector.runtimes.refusals import Refusals
@@ -37,16 +37,15 @@ class PythonRuntime(NamedTuple):
 
 
 class PythonRuntimes:
-    """For one thread. `open_file` returns a new descriptor of the file with a key (MappedRange.file_key), or None: it
-    is FileCache.open, and `patiently` FileCache.patiently."""
+    """For one thread. `open_file`, `patiently`: see FilesOnce."""
 
     def __init__(self, open_file: Callable[[str], int | None], patiently: Patiently = at_once) -> None:
-        self._open_file, self._patiently = open_file, patiently
-        self._files: dict[str, Interpreter | None] = {}
+        self.refusals = Refusals("python")
+        wrong = LayoutError, OSError
+        self._files = FilesOnce(open_file, patiently, _read, MAX_FILES, wrong, self.refusals.add_error)
         self._rows: dict[PythonLayout, int] = {}
         self._rows_of_users: Counter[int | None] = Counter()
         self.layouts: list[PythonLayout] = []
-        self.refusals = Refusals("python")
 
     def find(self, ranges: Iterable[FileRange], user: Callable[[], int | None] = lambda: None) -> PythonRuntime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
@@ -60,29 +59,10 @@ class PythonRuntimes:
         return None
 
     def _interpreter(self, file_key: str) -> Interpreter | None:
-        if file_key not in self._files:
-            interpreter: Interpreter | None = None
-            try:
-                interpreter = self._patiently(file_key, lambda: self._read(file_key))
-            except (FileNotFoundError, TimeoutError):  # gone, or its file system does not answer: it is tried again
-                return None
-            except LayoutError as error:
-                self.refusals.add(str(error))
-            except OSError as error:
-                self.refusals.add(f"the file cannot be read: {error.strerror}")
-            while len(self._files) >= MAX_FILES:
-                del self._files[next(iter(self._files))]
-            self._files[file_key] = interpreter
-        return self._files[file_key]
-
-    def _read(self, file_key: str) -> Interpreter | None:
-        descriptor = self._open_file(file_key)
-        if descriptor is None:  # another process may have it
-            raise FileNotFoundError(file_key)
         try:
-            return find_interpreter(file_reader(descriptor))
-        finally:
-            os.close(descriptor)
+            return self._files.find(file_key)
+        except (FileNotFoundError, TimeoutError):
+            return None
 
     def _row(self, layout: PythonLayout, user: Callable[[], int | None]) -> int | None:
         if layout not in self._rows:
@@ -97,3 +77,7 @@ class PythonRuntimes:
             self._rows[layout] = len(self.layouts)
             self.layouts.append(layout)
         return self._rows[layout]
+
+
+def _read(descriptor: int) -> Interpreter | None:
+    return find_interpreter(file_reader(descriptor))

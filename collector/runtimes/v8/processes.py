@@ -1,6 +1,5 @@
 """The processes that run V8: what the eBPF program needs to know about each, and names for their frames."""
 
-import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +12,7 @@ from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
 from collector.processes.perfmap import JitName
 from collector.runtimes.cache import Key, ObjectCache
+from collector.runtimes.files import FilesOnce
 from collector.runtimes.frames import Kind, ManagedFrame
 from collector.runtimes.maps import RuntimeMaps
 from collector.runtimes.refusals import Refusals
@@ -45,9 +45,10 @@ class V8Processes:
     def __init__(
         self, open_file: Callable[[str], int | None], maps: RuntimeMaps, patiently: Patiently = at_once
     ) -> None:
-        self._open_file, self._maps, self._patiently = open_file, maps, patiently
-        self._files: dict[str, Engine | None] = {}
+        self._maps = maps
         self.refusals = Refusals(self.name)
+        wrong = V8LayoutError, OSError
+        self._files = FilesOnce(open_file, patiently, _read_file, MAX_FILES, wrong, self.refusals.add_error)
         self._functions: ObjectCache[JsFunction] = ObjectCache()
         self._scripts = Scripts()
         self._lock = threading.Lock()
@@ -82,13 +83,7 @@ class V8Processes:
     def functions(self, wanted: list[ManagedFrame]) -> list[tuple[JitName, ...]]:
         """Reads the functions that were not read before."""
         keys = [Key(frame.pid, frame.object, frame.check) for frame in wanted]
-        known = self._functions.find(keys)
-        missing: dict[int, list[int]] = {}
-        for key in keys:
-            if key not in known:
-                missing.setdefault(key.pid, []).append(key.address)
-        for pid, addresses in missing.items():
-            known |= self._read(pid, addresses)
+        known = self._functions.find_or_read(keys, self._read)
         return [(JitName(*found),) if (found := known.get(key)) else () for key in keys]
 
     def forget(self, pids: Iterable[int]) -> None:
@@ -97,29 +92,10 @@ class V8Processes:
         self._forget(gone)
 
     def _engine(self, key: str) -> Engine | None:
-        if key not in self._files:
-            engine: Engine | None = None
-            try:
-                engine = self._patiently(key, partial(self._read_file, key))
-            except (FileNotFoundError, TimeoutError):  # gone, or its file system does not answer: it is tried again
-                return None
-            except V8LayoutError as error:
-                self.refusals.add(str(error))
-            except OSError as error:
-                self.refusals.add(f"the file cannot be read: {error.strerror}")
-            while len(self._files) >= MAX_FILES:
-                del self._files[next(iter(self._files))]
-            self._files[key] = engine
-        return self._files[key]
-
-    def _read_file(self, key: str) -> Engine | None:
-        descriptor = self._open_file(key)
-        if descriptor is None:  # another process may have it
-            raise FileNotFoundError(key)
         try:
-            return find_engine(file_reader(descriptor))
-        finally:
-            os.close(descriptor)
+            return self._files.find(key)
+        except (FileNotFoundError, TimeoutError):
+            return None
 
     def _read(self, pid: int, addresses: Iterable[int]) -> dict[Key, JsFunction]:
         with self._lock:
@@ -146,6 +122,10 @@ class V8Processes:
             for pid in pids:
                 if self._known.pop(pid, None) is not None:
                     self._maps.delete_entry("v8_processes", pid)
+
+
+def _read_file(descriptor: int) -> Engine | None:
+    return find_engine(file_reader(descriptor))
 
 
 def _builtins(mapped: MappedRange, engine: Engine) -> tuple[int, int]:

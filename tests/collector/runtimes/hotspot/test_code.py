@@ -1,6 +1,5 @@
 """Names of the code of live JVMs beside what their own tools say, and memory that is no JVM's."""
 
-import os
 import re
 import subprocess
 import time
@@ -31,7 +30,8 @@ COMPILED = re.compile(r"^ *(\d+) +\d+ +\d+ +(\S+)\(.*\[(0x[0-9a-f]+),", re.MULTI
 
 def find(pid: int) -> tuple[Jvm, CodeHeaps]:
     mapped = next(line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "libjvm.so" in line)
-    exported = vm_structs.find_tables(os.open(mapped[5], os.O_RDONLY))
+    with open(mapped[5], "rb") as library:
+        exported = vm_structs.find_tables(library.fileno())
     assert exported is not None
     bias = -int(mapped[0].split("-")[0], 16) & (1 << 64) - 1
     return processes._find(pid, processes._Library("", bias), exported)
@@ -122,7 +122,8 @@ def test_memory_that_was_overwritten_gives_no_errors_and_no_growth(live: Live) -
 
 @EACH
 def test_tables_that_are_none_are_refused_with_a_reason(home: Path) -> None:
-    exported = vm_structs.find_tables(os.open(home / "lib/server/libjvm.so", os.O_RDONLY))
+    with (home / "lib/server/libjvm.so").open("rb") as library:
+        exported = vm_structs.find_tables(library.fileno())
     assert exported
     with pytest.raises(StructuresError, match="cannot be read"):
         vm_structs.read_tables(lambda areas: [None] * len(areas), exported)
