@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
-from api.errors import ApiError, bad_request
+from api.errors import bad_request
 from api.http.answer_model import Answer, RangeAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import ApiState, app_state
@@ -66,11 +66,7 @@ _BODY = {
 
 async def new_annotation(request: Request, state: Annotated[ApiState, Depends(app_state)]) -> NewAnnotation:
     """For the route, as a dependency: the body. Raises ApiError."""
-    if not state.settings.permits(state.settings.api_annotations):
-        raise ApiError(
-            404, "not_found", "this API takes no annotations",
-            "it does if it listens on the loopback only, or with --api-annotations always (docs/security.md)",
-        )  # fmt: skip
+    state.require(state.settings.api_annotations, "--api-annotations", "this API takes no annotations")
     body = await limited_body(request, _MAX_BYTES, "the annotation", "write a shorter one")
     try:
         return NewAnnotation.model_validate_json(body)

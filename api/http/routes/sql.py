@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api.errors import ApiError, bad_request
+from api.errors import bad_request
 from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import ApiState, app_state
@@ -43,11 +43,7 @@ _BODY = {
 
 async def statement(request: Request, state: Annotated[ApiState, Depends(app_state)]) -> str:
     """For the route, as a dependency: the body. Raises ApiError."""
-    if not state.settings.permits(state.settings.api_sql):
-        raise ApiError(
-            404, "not_found", "this API does not answer SQL",
-            "it does if it listens on the loopback only, or with --api-sql always (docs/security.md)",
-        )  # fmt: skip
+    state.require(state.settings.api_sql, "--api-sql", "this API does not answer SQL")
     body = await limited_body(request, MAX_SQL, "the statement", "write a shorter one")
     try:
         return body.decode()
