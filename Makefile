@@ -189,8 +189,7 @@ deb: wheels ## build the packages of Debian and Ubuntu into dist/, offline after
 release: ## build all of a release into dist/ from the last commit, with checksums, and sign it if there is a KEY
 	@[ -z "$$(git status --porcelain)" ] || { echo "the work tree differs from the last commit"; exit 1; }
 	rm -rf dist
-	$(MAKE) --no-print-directory deb
-	@for target in image chart; do ! grep -q "^$$target:" Makefile || $(MAKE) --no-print-directory $$target || exit 1; done
+	$(MAKE) --no-print-directory deb image chart
 	cp constraints.txt dist/
 	$(BIN)/python deploy/release/provenance.py dist >build/provenance.json && mv build/provenance.json dist/
 	cd dist && sha256sum * >SHA256SUMS

@@ -24,7 +24,7 @@ ENOUGH = 0.97
 CHAINS = ("chain", "recursion", "alloca", "libc", "signal", "vdso", "kernel", "threads", "plugin")
 BUILDS = {
     "gcc -O2": ["-O2", "-fomit-frame-pointer"],
-    "gcc -O3 -g0": ["-O3"],
+    "gcc -O3": ["-O3"],
     "frame pointers": ["-O2", "-fno-omit-frame-pointer"],
 }
 
