@@ -21,7 +21,7 @@ import { toMillis, toRfc3339 } from "./base/times.js";
 import { readTree } from "./graph/tree.js";
 
 /** Parts of the state whose change needs no new query. */
-const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh", "chains", "only"]);
+const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh", "chains", "only", "table"]);
 
 const state = new PageState();
 const graph = new Graph(state, askMatched);

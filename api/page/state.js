@@ -39,6 +39,7 @@ export const DEFAULTS = Object.freeze({
   regex: "",
   at: "", // path ID of the zoomed frame
   only: "", // new | gone: functions of a comparison that are on one side only
+  table: "", // "calls": the call tree beside the graph; "": its functions
   sort: "", // column of the table of functions; with "-" in front ascending; "": the view's default
   colours: "", // "blue-orange" in comparisons
 });

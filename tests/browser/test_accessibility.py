@@ -51,6 +51,13 @@ import("./graph/colours.js").then(({ kindColours, changePalette }) => {
 VIEWS: dict[str, dict[str, str]] = {
     "services": {"view": "services"},
     "profile": {"selector": '{service="checkout"}', "hide": "sre_search", "search": "tcp"},
+    "calls": {"selector": '{service="checkout"}', "search": "tcp", "table": "calls"},
+    "compared calls": {
+        "view": "compare",
+        "selector": '{version="1.5.0"}',
+        "baseline_selector": '{version="1.4.2"}',
+        "table": "calls",
+    },
     "sandwich": {"selector": '{service="checkout"}', "function": "inflate"},
     "compare": {"view": "compare", "selector": '{version="1.5.0"}', "baseline_selector": '{version="1.4.2"}'},
     "requests": {"view": "requests"},

@@ -187,6 +187,7 @@ function shortcut(event, state) {
   if (!byId("view").hidden)
     Object.assign(keys, {
       c: () => state.update({ chains: values.chains ? "" : "all" }, { replace: true }),
+      t: () => state.update({ table: values.table ? "" : "calls" }, { replace: true }),
       f: () => state.update({ ...NOWHERE, frames: byId("frames").children[0].ariaPressed === "true" ? "all" : "own" }),
     });
   if (!Object.hasOwn(keys, event.key)) return;

@@ -24,6 +24,7 @@ const PRESETS = [
 
 export function startViewBar(state, showProblem) {
   byId("frames").addEventListener("click", ({ target }) => target.value && state.update({ ...NOWHERE, frames: target.value }));
+  byId("tables").addEventListener("click", ({ target }) => target.type && state.update({ table: target.value }, { replace: true }));
   for (const name of ["by", "group_by"]) {
     const select = byId(name.replace("_", "-"));
     select.addEventListener("change", () => state.update({ ...NOWHERE, [name]: select.value }));
@@ -63,6 +64,8 @@ export function showViewBar(values) {
   byId("invert").setAttribute("aria-pressed", String(values.invert === "true"));
   byId("chains").setAttribute("aria-pressed", String(values.chains === "all"));
   byId("view").hidden = ["services", "operations"].includes(values.view) || (values.view === "requests" && !values.trace && !values.against);
+  for (const button of byId("tables").children) button.setAttribute("aria-pressed", String(button.value === values.table));
+  byId("main").classList.toggle("calls", values.table === "calls");
   byId("chips").replaceChildren(...CHIPS.filter(([name]) => values[name]).map(([name, title]) => chip(name, title, values[name])));
 }
 

@@ -11,6 +11,7 @@ const KEYS = [
     ["i", "turn stacks round"],
     ["c", "draw chains of frames as one step, or each frame"],
     ["f", "show my code only, or all frames"],
+    ["t", "table of functions, or the call tree"],
     ["Backspace", "zoom out to the parent"],
   ]],
   ["Graph", [
@@ -19,6 +20,11 @@ const KEYS = [
     ["Escape", "zoom out"],
     ["m, right click, long press", "menu: copy, focus, hide, callers and callees, lines, compare"],
     ["Home", "go to the root"],
+  ]],
+  ["Call tree", [
+    ["→ ←", "open and close a row, go to its child or parent"],
+    ["Space, click", "open or close a row"],
+    ["Enter, Escape, m", "as in the graph"],
   ]],
   ["Table", [
     ["Click", "highlight the function in the graph"],

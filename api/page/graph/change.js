@@ -1,5 +1,7 @@
 // How a value changed against its baseline. A value on one side only is "new" or "gone", not infinite.
 
+import { formatValue } from "../base/format.js";
+
 /** The values of both sides, scaled so that they can be compared. */
 export const sides = (baseline, now, before) => [now * baseline.profileScale, before * baseline.scale];
 
@@ -20,3 +22,6 @@ export function formatChange(now, before) {
   if (percent === 0) return "same";
   return percent > 0 ? `+${percent} %` : `−${-percent} %`;
 }
+
+/** "+2.10 s", "−130 ms". */
+export const signedValue = (change, unit) => `${change > 0 ? "+" : change < 0 ? "−" : ""}${formatValue(Math.abs(change), unit)}`;

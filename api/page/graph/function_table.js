@@ -1,6 +1,6 @@
 // The table of functions beside the graph: the same sums in sortable rows, accessible without seeing the graph.
 
-import { formatChange, sides } from "./change.js";
+import { formatChange, sides, signedValue } from "./change.js";
 import { bar, element } from "../base/dom.js";
 import { formatShare, formatValue } from "../base/format.js";
 import { lineAddress } from "../dialogs/lines.js";
@@ -258,8 +258,4 @@ function changeCell(tree, sums, row) {
   const supported = !sums.changed || sums.changed[row];
   const kind = !supported ? "" : change > 0 ? "worse" : change < 0 ? "better" : "";
   return element("td", { class: kind }, signedValue(change, tree.unit));
-}
-
-function signedValue(change, unit) {
-  return `${change > 0 ? "+" : change < 0 ? "−" : ""}${formatValue(Math.abs(change), unit)}`;
 }

@@ -2,6 +2,7 @@
 
 import { byId, debounce, element, onSchemeChange } from "../base/dom.js";
 import { formatShare } from "../base/format.js";
+import { CallTable } from "./call_table.js";
 import { chainOf, foldChains, withAllFrames } from "./chains.js";
 import { announce, describeFrame } from "./description.js";
 import { showFrameMenu } from "./frame_menu.js";
@@ -34,6 +35,7 @@ export class Graph {
   #matched = null;
   #look = null;
   #table;
+  #callTable;
   #askMatched;
   #asking = new AbortController();
   #showingSums = 0; // timer of the table and the legend, which follow a zoom
@@ -54,6 +56,10 @@ export class Graph {
       zoom: (row) => this.#askZoom(largestNode(this.#tree, row)),
       only: (only) => state.update({ only }, { replace: true }),
       menu: (row, x, y) => showFrameMenu(state, functionAt(this.#tree, row), x, y),
+    });
+    this.#callTable = new CallTable(byId("table"), {
+      zoom: (drawn) => this.#askZoom(this.#drawn.nodeOf[drawn]),
+      menu: (drawn, x, y) => this.#showMenu(drawn, x, y),
     });
     const search = debounce(() => state.update({ search: byId("search").value }, { replace: true }), 120);
     byId("search").addEventListener("input", search);
@@ -111,8 +117,8 @@ export class Graph {
   }
 
   #draw() {
-    const { chains, invert } = this.#state.values;
-    this.#drawn = chains === "all" ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded, invert === "true");
+    const all = this.#state.values.chains === "all";
+    this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded, this.#inverted);
     this.#look = this.#makeLook();
     this.icicle.show(this.#drawn, this.#look, this.#drawn.drawnOf[this.#zoomed]);
   }
@@ -122,18 +128,18 @@ export class Graph {
     const chain = this.#chain(drawn);
     const items = [{ text: "Zoom in", act: () => this.#askZoom(node) }];
     if (chain.length > 1) items.push({ text: `Show its ${chain.length} frames`, act: () => this.#unfold(chain) });
-    this.#table.select(this.#tree.frame[node]);
+    this.#select(drawn);
     showFrameMenu(this.#state, functionAt(this.#tree, this.#tree.frame[node]), x, y, items);
   }
 
   #chain(drawn) {
-    const inverted = this.#state.values.invert === "true";
-    return chainOf(this.#tree, this.#drawn.nodeOf[drawn], this.#drawn.folded[drawn], inverted);
+    return chainOf(this.#tree, this.#drawn.nodeOf[drawn], this.#drawn.folded[drawn], this.#inverted);
   }
 
   #unfold(chain) {
     for (const node of chain) this.#unfolded.add(this.#tree.pathId[node]);
     this.#draw();
+    this.#showTable();
   }
 
   zoomOut() {
@@ -235,6 +241,10 @@ export class Graph {
     return makeLook(this.#drawn, this.#matched, this.#blueOrange);
   }
 
+  get #inverted() {
+    return this.#state.values.invert === "true";
+  }
+
   get #blueOrange() {
     return this.#state.values.colours === "blue-orange";
   }
@@ -244,8 +254,14 @@ export class Graph {
   }
 
   #announce(drawn) {
-    this.#table.select(this.#drawn.frame[drawn]);
+    this.#select(drawn);
     announce(this.#describe(drawn));
+  }
+
+  /** Marks the row of a node in the table that is shown. */
+  #select(drawn) {
+    this.#table.select(this.#drawn.frame[drawn]);
+    this.#callTable.select(drawn);
   }
 
   #showCrumbs() {
@@ -258,10 +274,14 @@ export class Graph {
   }
 
   #showTable() {
-    const { search, regex, sort, only } = this.#state.values;
+    const { search, regex, sort, only, table } = this.#state.values;
+    if (table === "calls") {
+      const zoomed = this.#drawn.drawnOf[this.#zoomed];
+      return this.#callTable.show({ tree: this.#drawn, zoomed, matched: this.#look.matched, inverted: this.#inverted });
+    }
     // A click in the table searches for one exact name: it marks that row, and keeps the others.
     const exact = !regex && isExact(search);
-    this.#table.show({
+    return this.#table.show({
       tree: this.#tree,
       sums: this.#sumsHere,
       filter: exact ? null : this.#matched,

@@ -19,12 +19,9 @@ import { changeColour, changePalette, isSame, kindColours } from "./colours.js";
  * @returns {Look}
  */
 export function makeLook(tree, matchedFunctions, blueOrange) {
-  const { functions, frame, baseline, folded } = tree;
+  const { functions, frame, baseline } = tree;
   const matched = matchedFunctions && matchedNodes(tree, matchedFunctions);
-  const name = (node) => {
-    const own = visible(shortName(functions.name[frame[node]]));
-    return folded[node] ? `${own} (+${folded[node]})` : own;
-  };
+  const name = (node) => visible(nameOf(tree, node));
   if (!baseline) {
     const { palette, ofFunction } = kindColours(functions);
     return { palette, colour: Uint8Array.from(frame, (row) => ofFunction[row]), matched, label: name };
@@ -38,6 +35,12 @@ export function makeLook(tree, matchedFunctions, blueOrange) {
       return isSame(changeOf(now, before)) || !isSupported(tree, node) ? name(node) : `${formatChange(now, before)} · ${name(node)}`;
     },
   };
+}
+
+/** A node's function, and how many frames are folded into it: "serve (+4)". */
+export function nameOf({ functions, frame, folded }, node) {
+  const own = shortName(functions.name[frame[node]]);
+  return folded[node] ? `${own} (+${folded[node]})` : own;
 }
 
 /** The base name of a file or module; other names as they are. */

@@ -1,6 +1,7 @@
 // The callers and the callees of one function: two graphs, each with its table. They zoom by themselves.
 
 import { byId, element, onSchemeChange } from "../base/dom.js";
+import { CallTable } from "./call_table.js";
 import { foldChains, chainOf, withAllFrames } from "./chains.js";
 import { announce, describeFrame } from "./description.js";
 import { showFrameMenu } from "./frame_menu.js";
@@ -37,9 +38,9 @@ export class Sandwich {
     for (const side of this.#sides) side.show(readTree({ ...answer[side.name], unit: answer.unit }));
   }
 
-  /** Draws again, with or without chains. */
+  /** Draws again, with or without chains, beside the table of functions or of calls. */
   refine() {
-    for (const side of this.#sides) side.draw();
+    for (const side of this.#sides) side.refine();
   }
 }
 
@@ -55,17 +56,17 @@ class Side {
   #sort = "cumulative";
   #icicle;
   #table;
+  #callTable;
 
   constructor(state, name, columns) {
     this.#state = state;
     this.#columns = columns;
     this.name = name;
-    this.#icicle = new Icicle(byId(name), {
-      describe: (drawn) => this.#describe(drawn),
-      zoom: (drawn) => this.#zoom(this.#drawn.nodeOf[drawn]),
-      announce: (drawn) => this.#announce(drawn),
-      menu: (drawn, x, y) => showFrameMenu(state, functionAt(this.#tree, this.#drawn.frame[drawn]), x, y, this.#unfoldItem(drawn)),
-    });
+    const zoom = (drawn) => this.#zoom(this.#drawn.nodeOf[drawn]);
+    const menu = (drawn, x, y) => showFrameMenu(state, functionAt(this.#tree, this.#drawn.frame[drawn]), x, y, this.#unfoldItem(drawn));
+    const describe = (drawn) => this.#describe(drawn);
+    this.#icicle = new Icicle(byId(name), { describe, zoom, announce: (drawn) => this.#announce(drawn), menu });
+    this.#callTable = new CallTable(byId(`${name}-table`), { zoom, menu });
     this.#table = new FunctionTable(byId(`${name}-table`), {
       sort: (key) => {
         this.#sort = key;
@@ -84,12 +85,16 @@ class Side {
     this.#unfolded = new Set();
     this.#marked = null;
     this.#setZoom(Math.max(0, tree.pathId.indexOf(zoomedTo))); // after a refresh, the same
-    this.draw();
+    this.refine();
+  }
+
+  refine() {
+    if (!this.#tree) return;
+    this.#draw();
     this.#showTable();
   }
 
-  draw() {
-    if (!this.#tree) return;
+  #draw() {
     const all = this.#state.values.chains === "all";
     this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded, this.#inverted);
     this.#icicle.show(this.#drawn, makeLook(this.#drawn, this.#marked, false), this.#drawn.drawnOf[this.#zoomed]);
@@ -121,10 +126,14 @@ class Side {
   }
 
   #showTable() {
+    if (this.#state.values.table === "calls") {
+      const zoomed = this.#drawn.drawnOf[this.#zoomed];
+      return this.#callTable.show({ tree: this.#drawn, zoomed, matched: null, inverted: this.#inverted });
+    }
     const { frame, total } = this.#tree;
     // The function itself is no caller.
     const rows = this.name === "callers" ? this.#sums.rows.filter((row) => row !== frame[1]) : this.#sums.rows;
-    this.#table.show({
+    return this.#table.show({
       tree: this.#tree,
       sums: { ...this.#sums, rows },
       filter: null,
@@ -151,6 +160,7 @@ class Side {
 
   #announce(drawn) {
     this.#table.select(this.#drawn.frame[drawn]);
+    this.#callTable.select(drawn);
     announce(this.#describe(drawn));
   }
 
@@ -158,7 +168,7 @@ class Side {
     const folded = this.#drawn.folded[drawn];
     const act = () => {
       for (const node of this.#chain(drawn)) this.#unfolded.add(this.#tree.pathId[node]);
-      this.draw();
+      this.refine();
     };
     return folded ? [{ text: `Show its ${folded + 1} frames`, act }] : [];
   }

@@ -218,9 +218,12 @@ function crc32(crc, text) {
 
 const crcOfByte = (crc, byte) => CRC_TABLE[(crc ^ byte) & 0xff] ^ (crc >>> 8);
 
+/** Whether a function stands for frames that were left out. */
+export const isCut = ({ name, kind }, row) => name[row] === "[cut]" && kind[row] === "icestream";
+
 /** Whether something was left out below a node: a child `[cut]` stands for it. */
 function cutBelow(parent, frame, functions) {
-  const stub = functions.name.findIndex((name, row) => name === "[cut]" && functions.kind[row] === "icestream");
+  const stub = functions.name.findIndex((_, row) => isCut(functions, row));
   const cut = new Uint8Array(parent.length);
   for (let row = parent.length - 1; row > 0; row--) {
     if (cut[row] || frame[row] === stub) cut[parent[row]] = 1;
