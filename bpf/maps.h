@@ -26,7 +26,7 @@ enum counter {
 struct control {
 	u64 marker; /* user space sets it before the program runs; it seeds the hashes, too, so that nobody can make two stacks collide */
 	u32 epoch;	/* number of the window; user space adds one at each drain */
-	u32 unwind; /* 1: by tables (x86-64); 0: by frame pointers (bpf_get_stack) */
+	u32 unused;
 	u64 off_cpu_distance; /* twice the average number of switches from one that is followed to the next; 2: all are followed, 0: none */
 	u64 off_cpu_least_ns; /* shorter waits are not sent */
 };

@@ -20,9 +20,6 @@
 #include "off_cpu.h"
 #include "python_frames.h"
 
-/* No code lies below this (vm.mmap_min_addr): a lower return address means that the frame pointer was wrong. */
-#define LOWEST_CODE 65536
-
 struct sample {
 	u64 time_monotonic_ns;
 	u64 stack;
@@ -83,33 +80,6 @@ static __always_inline void take_kernel_stack(void *ctx, struct walk *w)
 			break;
 		w->hash = mix(w->hash, w->d.words[i]);
 	}
-}
-
-/* Walks by frame pointers, where this architecture has no unwinding tables. */
-static __always_inline void take_user_stack(void *ctx, struct walk *w)
-{
-	u32 kernel_depth = w->d.kernel_depth & 127, depth, i;
-	long bytes = bpf_get_stack(ctx, &w->d.words[kernel_depth], MAX_KERNEL_FRAMES * sizeof(u64), BPF_F_USER_STACK);
-
-	depth = bytes > 0 ? bytes / sizeof(u64) : 0;
-	w->d.end = depth == MAX_KERNEL_FRAMES ? TOO_DEEP : COMPLETE;
-#pragma clang loop unroll(disable)
-	for (i = 0; i < MAX_KERNEL_FRAMES; i++) {
-		u32 word = kernel_depth + i;
-
-		if (i >= depth)
-			break;
-		asm volatile("" : "+r"(word));
-		word &= WORDS - 1;
-		if (i && w->d.words[word] < LOWEST_CODE) {
-			w->d.end = NO_MAPPING;
-			depth = i;
-			break;
-		}
-		w->d.words[word] -= i != 0;
-		w->hash = mix(w->hash, w->d.words[word]);
-	}
-	w->d.user_depth = depth;
 }
 
 static __always_inline bool ship_description(struct description *d)
@@ -386,19 +356,15 @@ static __always_inline void observe(void *ctx, struct walk *w, struct control *s
 		return;
 	}
 	take_kernel_stack(ctx, w);
-	if (has_memory) {
-		if (!settings->unwind) {
-			take_user_stack(ctx, w);
-		} else if (way == ON_CPU ? start_walk(w, ctx, task) : start_walk_in_kernel(w, task)) {
-			if (find_process(w, task)) {
-				go_on(ctx, way, UNWIND);
-			} else {
-				request(w, REQUEST_PROCESS, 0);
-				w->d.words[w->d.kernel_depth & 127] = w->pc;
-				w->hash = mix(w->hash, w->pc);
-				w->d.user_depth = 1;
-				w->d.end = NO_PROCESS;
-			}
+	if (has_memory && (way == ON_CPU ? start_walk(w, ctx, task) : start_walk_in_kernel(w, task))) {
+		if (find_process(w, task)) {
+			go_on(ctx, way, UNWIND);
+		} else {
+			request(w, REQUEST_PROCESS, 0);
+			w->d.words[w->d.kernel_depth & 127] = w->pc;
+			w->hash = mix(w->hash, w->pc);
+			w->d.user_depth = 1;
+			w->d.end = NO_PROCESS;
 		}
 	}
 	go_on(ctx, way, SHIP);

@@ -39,9 +39,8 @@ class Host:
         self._program, self._files, self._listeners = program, files, listeners
         self._code = CodeQueue()
         self.runtimes = Runtimes(files.open, program, files.patiently)
-        self._unwinding = Unwinding(program, tables, files.open, files.patiently) if program.unwinds else None
-        walking = [StackWalking(self._unwinding, self.runtimes)] if self._unwinding else []
-        self.mappings = ProcessMappings(files, [*walking, *listeners])
+        self._unwinding = Unwinding(program, tables, files.open, files.patiently)
+        self.mappings = ProcessMappings(files, [StackWalking(self._unwinding, self.runtimes), *listeners])
         self.generated = generated or GeneratedCode()
         self._watcher = Watcher(self.mappings, generated=self.generated)
         self._watcher.add(program.requests_fd, self._answer)
@@ -49,8 +48,7 @@ class Host:
 
     def start(self) -> None:
         """Reads the running processes, for half a second at most, and follows all processes from then on."""
-        if self._unwinding:
-            self._unwinding.start()
+        self._unwinding.start()
         self._watcher.start()
         self._code_reader.start()
         metrics.EVENTS_LOST.read(lambda: self._watcher.lost)
@@ -58,7 +56,7 @@ class Host:
 
     def ready(self, pid: int) -> bool:
         """Whether the process is known, and every table that a walk of its stacks requested is loaded."""
-        return bool(self.mappings.ranges(pid)) and (self._unwinding is None or self._unwinding.ready(pid))
+        return bool(self.mappings.ranges(pid)) and self._unwinding.ready(pid)
 
     def events_s(self) -> float:
         """CPU time that the kernel took for events of processes so far, in these."""
@@ -71,8 +69,7 @@ class Host:
     def close(self) -> None:
         self._watcher.close()
         self._code.end()
-        if self._unwinding:
-            self._unwinding.close()
+        self._unwinding.close()
         self.mappings.close()
         self._files.close()
 
@@ -97,13 +94,13 @@ class Host:
     def _answer_one(self, request: KernelRequest) -> None:
         match request.kind:
             case RequestKind.PROCESS:
-                if self._unwinding is None or self._unwinding.lacks(request.pid, request.time_monotonic_ns):
+                if self._unwinding.lacks(request.pid, request.time_monotonic_ns):
                     self.mappings.notify(request.pid)
             case RequestKind.MAPPING:
                 self.mappings.notify(request.pid, request.value)
-            case RequestKind.CHUNK if self._unwinding:
+            case RequestKind.CHUNK:
                 self._unwinding.load_chunk(request.value)
-            case RequestKind.TABLE if self._unwinding:
+            case RequestKind.TABLE:
                 self._unwinding.load_table(request.pid, request.value)
             case RequestKind.THREAD:
                 for listener in self._listeners:

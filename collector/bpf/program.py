@@ -2,7 +2,6 @@
 
 import enum
 import mmap
-import platform
 import secrets
 import struct
 from collections.abc import Sequence
@@ -127,7 +126,7 @@ class ProfileProgram:
         self._contexts, self._counters = Map(fd("contexts")), Map(fd("counters"))
         self._control_page = mmap.mmap(fd("control"), mmap.PAGESIZE)
         self.marker = secrets.randbits(64) | 1
-        struct.pack_into("=QII", self._control_page, 0, self.marker, 1, self.unwinds)
+        struct.pack_into("=QI", self._control_page, 0, self.marker, 1)
         self._epoch = 1
 
     def go_on_to(self, names: Sequence[str], programs: str) -> None:
@@ -153,11 +152,6 @@ class ProfileProgram:
         """From now on, every stack and thread name is shipped once more."""
         self._epoch = (self._epoch + 1) % (1 << 32)
         struct.pack_into("=I", self._control_page, 8, self._epoch)
-
-    @property
-    def unwinds(self) -> bool:
-        """Whether user stacks are unwound by tables; else by frame pointers."""
-        return platform.machine() in ("x86_64", "aarch64")
 
     def set_period(self, period_ns: int) -> None:
         """Raises OSError."""

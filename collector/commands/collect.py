@@ -6,8 +6,8 @@
   sudo icestream collect --share 0.1                     # a tenth of the hosts at a time
 
 The collector needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SYSLOG and
-CAP_CHECKPOINT_RESTORE (before Linux 5.9: CAP_SYS_ADMIN). It gives up what only loading needs. On Ctrl-C or SIGTERM it
-sends the last window and ends. docs/collector.md says what it costs and what happens when something fails.
+CAP_CHECKPOINT_RESTORE. It gives up what only loading needs. On Ctrl-C or SIGTERM it sends the last window and ends.
+docs/collector.md says what it costs and what happens when something fails.
 """
 
 import argparse

@@ -51,7 +51,8 @@ def permitted() -> Capabilities:
 
 
 def at_run_time(held: Capabilities, kernel: tuple[int, int]) -> Capabilities:
-    """Returns the held capabilities that profiling needs once it runs. CAP_SYS_ADMIN replaces one that is not held."""
+    """Returns the held capabilities that profiling needs once it runs. CAP_SYS_ADMIN replaces one that is not held,
+    as old container runtimes cannot give CAP_PERFMON, CAP_BPF and CAP_CHECKPOINT_RESTORE."""
     wanted = set(_READING) | {Capability.PERFMON}  # for CPUs that come online, and for changes of the period
     if kernel < BPF_BY_DESCRIPTOR:
         wanted.add(Capability.BPF)

@@ -65,8 +65,7 @@ class Docker:
         return self.run("run", "--detach", "--name", name, *options, image, *command)
 
     def capabilities(self, wanted: Iterable[str]) -> set[str]:
-        """Returns these capabilities, with CAP_SYS_ADMIN in place of those that were parts of it before Linux 5.9, and
-        that Debian 12's Docker does not know."""
+        """Returns these capabilities, with CAP_SYS_ADMIN in place of those that Debian 12's Docker does not know."""
         try:
             self.run("rm", self.run("create", "--cap-add=BPF", BASE, "true"))
         except AssertionError as error:

@@ -56,18 +56,28 @@ def sampled(
     frequency_hz: int, loader: str, pid: int, waits: Waits | None = None, sizes: dict[str, int] | None = None
 ) -> Iterator[Sampler]:
     """A sampler that reads the contexts of a process."""
-    sampler, files = Sampler(frequency_hz, loader, sizes, waits), FileCache()
+    sampler = Sampler(frequency_hz, loader, sizes, waits)
     sampler.start()
+    try:
+        with read_contexts(sampler, pid):
+            yield sampler
+    finally:
+        sampler.close()
+
+
+@contextmanager
+def read_contexts(sampler: Sampler, pid: int) -> Iterator[None]:
+    """Has a sampler read the contexts of a process."""
+    files = FileCache()
     contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
     contexts.start()
     try:
         look_at(contexts, files, pid)
         wait_until(lambda: pid in contexts.publishers())
         assert contexts.publishers()[pid].place
-        yield sampler
+        yield
     finally:
         contexts.close()
-        sampler.close()
 
 
 def contexts(drain: DrainedSamples) -> list[tuple[str, str]]:

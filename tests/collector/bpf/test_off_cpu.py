@@ -23,14 +23,12 @@ from collector.bpf.program import TlsPlace
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import DrainedSamples
 from collector.delivery.window_buffer import MemoryBuffer
-from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
-from collector.unwind.tables.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
+from tests.collector.watching import watching as watching_stacks
 from tests.endless import endless
-from tests.unwind_tables import tables
 from tests.waiting import PATIENCE_S
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -54,10 +52,12 @@ Stacks = Counter[tuple[str, ...]]
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("waiting") / "waiting"
-    subprocess.run(
-        ["gcc", "-O2", "-fomit-frame-pointer", "-pthread", PROGRAMS / "waiting.c", "-o", program], check=True
-    )
+    return build(tmp_path_factory.mktemp("waiting") / "waiting")
+
+
+def build(program: Path) -> Path:
+    flags = ["-O2", "-fomit-frame-pointer", "-pthread"]
+    subprocess.run(["gcc", *flags, PROGRAMS / "waiting.c", "-o", program], check=True)
     return program
 
 
@@ -88,8 +88,8 @@ class Seen:
 class Watch:
     """A sampler that follows waits, with tables of the files that run."""
 
-    def __init__(self, sampler: Sampler, host: Host) -> None:
-        self.sampler, self._host = sampler, host
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
 
     def run(self, program: Path, mode: str, count: int, drains: int = 1) -> Seen:
         with subprocess.Popen([program, mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -141,16 +141,8 @@ class Watch:
 
 @contextmanager
 def watching(waits: Waits, loader: str = "libbpf") -> Iterator[Watch]:
-    sampler = Sampler(99, loader, sizes=ROOM, waits=waits)
-    sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(tables()))
-    host.start()
-    sampler.start()
-    try:
-        yield Watch(sampler, host)
-    finally:
-        host.close()
-        sampler.close()
+    with watching_stacks(99, loader, ROOM, waits) as (_, sampler):
+        yield Watch(sampler)
 
 
 def by_stack(samples: DrainedSamples, chosen: np.ndarray, functions: dict[int, str]) -> Stacks:

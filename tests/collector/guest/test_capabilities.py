@@ -39,7 +39,7 @@ def test_on_a_kernel_of_today_it_needs_neither_sys_admin_nor_bpf_once_it_runs() 
 
 
 def test_sys_admin_stays_only_in_place_of_one_that_is_not_there() -> None:
-    assert Capability.SYS_ADMIN in at_run_time(EVERY - {Capability.CHECKPOINT_RESTORE}, (5, 8))
+    assert Capability.SYS_ADMIN in at_run_time(EVERY - {Capability.CHECKPOINT_RESTORE}, (5, 10))
     assert Capability.SYS_ADMIN in at_run_time(EVERY - {Capability.PERFMON}, (6, 1))
     assert at_run_time(frozenset(RUNNING), (6, 1)) == RUNNING
     assert at_run_time(frozenset(), (6, 1)) == frozenset()
@@ -47,7 +47,7 @@ def test_sys_admin_stays_only_in_place_of_one_that_is_not_there() -> None:
 
 def test_children_read_files_and_no_more() -> None:
     assert of_children(at_run_time(EVERY, (6, 1))) == RUNNING - {Capability.PERFMON}
-    assert Capability.SYS_ADMIN in of_children(at_run_time(EVERY - {Capability.CHECKPOINT_RESTORE}, (5, 8)))
+    assert Capability.SYS_ADMIN in of_children(at_run_time(EVERY - {Capability.CHECKPOINT_RESTORE}, (5, 10)))
 
 
 @pytest.mark.parametrize(
