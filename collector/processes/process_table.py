@@ -150,9 +150,9 @@ class ProcessTable:
         before = len(known.history) if known is not None else 0
         learned = False
         for event in self._pending.pop(pid, until_monotonic_ns):
+            self._notify_event(pid, event)  # also what /proc has said meanwhile: it says nothing of earlier programs
             if known is not None and event.time_monotonic_ns <= known.as_of_monotonic_ns:
                 continue
-            self._notify_event(pid, event)
             if isinstance(event, Mapped):
                 if known is not None and known.history.known:
                     mapped_range = self._reader.mapped(pid, event, known.history.current)

@@ -180,7 +180,7 @@ def test_terminated_it_sends_its_last_window_and_ends_soon(
 ) -> None:
     process = collect(in_process_broker, tmp_path, "--interval", "60")
     wait_until(lambda: samples(process))
-    pid = work(busy, 500)
+    pid = work(busy, 2000)  # for half a second it may read /proc before it samples
     process.terminate()
     assert process.wait(45) == 0  # before its window would be over
     assert any(pid in column(batch, "sample_pid") for batch in batches(reader, PATIENCE_S))

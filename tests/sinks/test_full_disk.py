@@ -21,6 +21,8 @@ from tests.sinks.running import committed, running, send
 from tests.sinks.small_disk import SmallDisk, small_disk
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.store
+
 
 @pytest.fixture(params=["ext4", pytest.param("tmpfs", marks=pytest.mark.soak)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +11,10 @@ from collector.labels.process_context import ContextReader
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import ProcessMappings
-from collector.processes.process import Process, is_another, read_process
+from collector.processes.process import Process, is_another, read_process, start_monotonic_ns
+from collector.processes.process_events import parse
 from icestream.tracing import process_context
+from tests.collector.processes import kernel_records as kernel
 
 
 @pytest.fixture
@@ -57,6 +60,30 @@ def test_the_other_one_does_not_name_the_ended_one(other: Process, ended: Proces
     assert other.pid not in labels._known
     labels.notice(other)
     assert other.pid in labels._known
+
+
+def test_what_events_say_of_the_ended_one_counts_also_when_they_come_after_the_other_one_was_read(
+    other: Process,
+) -> None:
+    labels, files = ThreadLabels("host"), FileCache()
+    known = ProcessMappings(files, [labels])
+    began = start_monotonic_ns(other.start_ticks)
+    records = (
+        kernel.fork(began - 3 * 10**9, 1, other.pid),
+        kernel.execute(began - 2 * 10**9, other.pid, "ended"),
+        kernel.exit_record(began - 10**9, other.pid),
+        kernel.fork(began, 1, other.pid),
+        kernel.execute(began + 10**7, other.pid, "cat"),
+    )
+    assert known.notice(other.pid) == other
+    labels.look(other)
+    known.apply(parse(list(records)))
+    for monotonic_ns, name in (began - 15 * 10**8, "ended"), (time.monotonic_ns(), "cat"):
+        found = labels.labels(other.pid, other.pid, "cat", monotonic_ns=monotonic_ns)
+        assert found
+        assert dict(found)["thread_name"] == name
+    known.close()
+    files.close()
 
 
 def test_a_process_context_is_not_read_from_the_other_one() -> None:

@@ -109,11 +109,11 @@ def test_a_walk_of_a_process_whose_mappings_became_those_of_another_is_cut(walke
     def replace() -> None:
         for new, old in ((first, second), (second, first)):
             maps.mappings[new : new + count] = right
-            maps.set_process(walked.pid, known.image, new, count, None)
+            maps.set_process(walked.pid, known.image, new, count, 0)
             maps.mappings[old : old + count] = others
 
     assert walked.ends_while(replace) == {COMPLETE, REPLACED}
-    maps.set_process(walked.pid, known.image, known.first, count, None)
+    maps.set_process(walked.pid, known.image, known.first, count, 0)
     wait_until(walked.is_known)
 
 
