@@ -158,7 +158,8 @@ soak: ## run chaos with 100 events, fuzz at full size, containers, attacks and t
 	$(MAKE) attacks
 	$(MAKE) test-more
 
-picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
+picture: setup-test ## take the pictures of the page in README and docs; profiles this machine for minutes (root)
+	@$(BIN)/python docs/take_pictures_of_compare.py docs/img
 	@$(BIN)/python docs/take_picture.py docs/img/page.png
 
 recording: setup ## make the recording that the demo replays on machines that cannot be profiled (root)

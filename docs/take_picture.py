@@ -67,8 +67,7 @@ def main() -> None:
         report_when_settled(profiled, "ebpf", stop)
         say(f"waiting {args.wait:g} s for the symbols of its libraries")
         time.sleep(args.wait)
-        take_picture(address(profiled), args.zoom, args.file)
-        say(f"wrote {args.file}, {args.file.stat().st_size / 1000:.0f} kB")
+        photograph(address(profiled), args.file, _WIDTH, _HEIGHT, _ZOOM, args.zoom)
 
 
 def address(profiled: QueryRange) -> str:
@@ -81,26 +80,27 @@ def address(profiled: QueryRange) -> str:
     return f"{profiled.page}?{urllib.parse.urlencode(query)}"
 
 
-def take_picture(url: str, zoom: str, file: Path) -> None:
-    """Writes the page as a PNG of 1600 x 900 pixels, in light colours."""
+def photograph(url: str, file: Path, width: int, height: int, script: str, *arguments: object) -> None:
+    """Writes the page as a PNG of so many pixels, in light colours, after a script of JavaScript."""
     with tempfile.TemporaryDirectory() as profile:
-        browser = chromium.launch(Path(profile), _WIDTH, _HEIGHT)
+        browser = chromium.launch(Path(profile), width, height)
         try:
             chromium.set_scheme(browser, "light")
-            metrics = {"width": _WIDTH, "height": _HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
             browser.get(url)
             _wait_for_graph(browser)
-            browser.execute_script(_ZOOM, zoom)
+            browser.execute_script(script, *arguments)
             time.sleep(_SETTLE_S)
             browser.save_screenshot(str(file))
+            say(f"wrote {file}, {file.stat().st_size / 1000:.0f} kB")
         finally:
             browser.quit()
 
 
 def _wait_for_graph(browser: webdriver.Chrome) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
-    ready = "return !document.getElementById('graph').hidden && window.icestream.graph.tree !== null"
+    ready = "return !document.getElementById('graph').hidden && window.icestream.unanswered() === 0"
     while not browser.execute_script(ready):
         if time.monotonic() > deadline:
             sys.exit("the page shows no graph")

@@ -23,8 +23,12 @@ export class Costs {
     byId("costs").hidden = !answer?.operations.length;
     if (!answer) return;
     const skipped = answer.skipped_labels;
+    const hints = [
+      skipped.length && `Labels that requests do not have are left out: ${skipped.join(", ")}.`,
+      !/\boperation\s*=/.test(values.selector) && "The graph below has shares of all CPU: click an operation for the CPU of one request.",
+    ];
     byId("costs-sentence").textContent = answer.sentence;
-    byId("costs-skipped").textContent = skipped.length ? `Labels that requests do not have are left out: ${skipped.join(", ")}.` : "";
+    byId("costs-hints").textContent = hints.filter(Boolean).join(" ");
     replaceRows(byId("cost-rows"), answer.operations.map((row) => this.#row(row)));
     const more = answer.count - answer.operations.length;
     byId("costs-more").textContent = more > 0 ? `${formatCount(more)} more operations` : "";

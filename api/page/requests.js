@@ -213,7 +213,7 @@ function showSums(cpu, sampledTitle) {
   const isCpu = expected !== null || cpu.thread_cpu_ns > 0;
   const time = cpu.time && timeTexts(cpu.time);
   byId("trace-figures").replaceChildren(
-    ...(time ? row("Time", time.sum, element("span", { class: "hint" }, time.notes.join(" "))) : []),
+    ...(time ? row("Time", element("span", { class: "sum" }, time.sum, " ", element("span", { class: "hint" }, time.notes.join(" ")))) : []),
     ...(isCpu ? row("CPU", formatCpu(cpu), bar(whole / largest), element("span", { class: "hint" }, measureOf(cpu))) : []),
     ...row(sampledTitle, formatValue(sampledCpu), bar(sampledCpu / largest), confidenceInterval(cpu)),
     ...row("Samples", formatCount(samples), expected === null ? "" : element("span", { class: "hint" }, `${expected} expected`)),

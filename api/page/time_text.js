@@ -17,7 +17,7 @@ export function timeTexts(time) {
   const parts = [`${formatValue(time.cpu_ns)} CPU`, ...waitTexts(time.waits)];
   if (alone && none) parts.push(`${formatValue(none)} on no thread`);
   if (unexplained > 0) parts.push(`${formatValue(unexplained)} unexplained`);
-  const of = alone ? formatValue(duration) : `${formatValue(duration)}, ${formatValue(thread)} of ${threads} threads`;
+  const of = alone ? formatValue(duration) : `${formatValue(duration)}, ${formatValue(thread)} of ${threads} thread${threads === 1 ? "" : "s"}`;
   const notes = [];
   if (followedOf > 1)
     notes.push(

@@ -77,7 +77,7 @@ def time_lines(time: dict[str, Any]) -> list[str]:
         parts.append(f"{amount(unexplained)} unexplained")
     of = amount(duration)
     if not alone:
-        of += f", {amount(time['thread_time_ns'])} of {time['threads']} threads"
+        of += f", {amount(time['thread_time_ns'])} of {time['threads']} thread{'' if time['threads'] == 1 else 's'}"
     lines = [f"{of} = {' + '.join(parts)}"]
     if (followed_of := time["followed_of"]) > 1:
         interval = f"{amount(time['off_cpu_low_ns'])} to {amount(time['off_cpu_high_ns'])}"

@@ -209,8 +209,11 @@ def test_above_the_graph_stands_what_a_request_costs_and_only_sure_changes_are_c
         )
         costs = [row[what]["status"] for what in ("cpu", "duration", "errors")]
         assert coloured == costs.count("changed"), name
+    hint = "The graph below has shares of all CPU: click an operation for the CPU of one request."
+    assert page.find("#costs-hints").text == hint
     page.click("#cost-rows th button")
     page.settle()
+    assert page.find("#costs-hints").text == ""
     assert page.state()["selector"] == f'{{service="checkout", operation="{next(iter(rows))}"}}'
     assert page.texts("#cost-rows tr th button") == [next(iter(rows))]
     diff = site.ask("diff", start=site.middle, selector=page.state()["selector"], **before)

@@ -336,13 +336,15 @@ def test_a_misspelt_selector_gets_the_same_help_in_all_views(page: Page) -> None
     assert not page.find("#selector-help").is_displayed()
 
 
-def test_a_narrow_page_does_not_scroll_sideways(page: Page) -> None:
+def test_a_narrow_page_does_not_scroll_sideways(page: Page, site: Site) -> None:
     size = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
         for view in ("services", "operations", "profile", "compare", "requests"):
             page.open(view=view)
             assert page.js("return document.documentElement.scrollWidth") <= 360, view
+        page.open(view="requests", trace=site.ask("traces", limit=1)["traces"][0]["trace_id"])
+        assert page.js("return document.documentElement.scrollWidth") <= 360
     finally:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -23,5 +23,8 @@ export function formatChange(now, before) {
   return percent > 0 ? `+${percent} %` : `−${-percent} %`;
 }
 
-/** "+2.10 s", "−130 ms". */
-export const signedValue = (change, unit) => `${change > 0 ? "+" : change < 0 ? "−" : ""}${formatValue(Math.abs(change), unit)}`;
+/** "+2.10 s", "−130 ms"; what would be "−0.00 ns" is 0. */
+export function signedValue(change, unit) {
+  const size = Math.abs(change);
+  return size < 0.005 ? formatValue(0, unit) : `${change > 0 ? "+" : "−"}${formatValue(size, unit)}`;
+}
