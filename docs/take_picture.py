@@ -74,6 +74,7 @@ def address(profiled: QueryRange) -> str:
     """The page's address with the service and the time in which it worked."""
     query = {
         "selector": _SELECTOR,
+        "frames": "all",  # also those of libraries and the kernel
         "start": format_unix_nano(profiled.start_unix_nano),
         "end": format_unix_nano(profiled.end_unix_nano),
     }

@@ -14,7 +14,7 @@ const MORE_CHILDREN = 200;
 const TOTAL = { title: "Total", cellOf: (tree, node) => [formatValue(tree.total[node], tree.unit)] };
 const SELF = { title: "Self", isRoomy: true, cellOf: (tree, node) => [formatValue(tree.self[node], tree.unit)] };
 const SHARE = { title: "Share", cellOf: ({ total }, node) => [formatShare(total[node], total[0]), bar(total[node] / total[0])] };
-const CHANGE = { title: "Change", cellOf: changeOf };
+const CHANGE = { title: "Change", cellOf: changeParts };
 
 export class CallTable {
   #host;
@@ -66,13 +66,9 @@ export class CallTable {
   /** Marks the row of a node that is selected in the graph, if it is shown. */
   select(node) {
     this.#body.querySelector(".selected")?.classList.remove("selected");
-    const row = this.#rowOf(node);
+    const row = this.#body.querySelector(`[data-node="${node}"]`);
     row?.classList.add("selected");
     row?.scrollIntoView({ block: "nearest" });
-  }
-
-  #rowOf(node) {
-    return this.#body.querySelector(`[data-node="${node}"]`);
   }
 
   /** Rows of a node and of what is opened below it. */
@@ -232,7 +228,7 @@ function above(row) {
 }
 
 /** How much more a frame's total is than in the baseline, on the scale of the total beside it. */
-function changeOf(tree, node) {
+function changeParts(tree, node) {
   const [now, before] = sidesOf(tree, node);
   const change = (now - before) / tree.baseline.profileScale;
   const supported = isSupported(tree, node);

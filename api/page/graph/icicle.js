@@ -70,7 +70,9 @@ export class Icicle {
     this.#look = look;
     this.#selected = cursor;
     this.#leave();
-    this.#sizer.style.height = `${(tree.levelStart.length - 1) * ROW + 2}px`;
+    const height = `${(tree.levelStart.length - 1) * ROW + 2}px`;
+    this.#sizer.style.height = height;
+    this.#host.style.setProperty("--content", height);
     this.#zoomed = zoomed;
     this.#view = this.#viewOf(zoomed);
     if (!sameZoom) this.#scrollTo(zoomed);
