@@ -123,12 +123,12 @@ fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to ev
 	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
 
 image: ## build the images of deploy/docker into Docker and dist/, with the times of the last commit (BASE: what they begin with)
-	@$(PYTHON) deploy/docker/build_images.py $(if $(BASE),--base $(BASE))
+	@$(PYTHON) deploy/docker/build_images.py $(if $(BASE),--base $(BASE)) $(if $(NETWORK),--build-option=--network=$(NETWORK))
 
 chart: setup-test ## check the Helm chart, and pack it into dist/ (Go; builds Helm at first)
 	@tests/kubernetes/build_tools.sh helm
 	$(BIN)/pytest -q tests/kubernetes/test_chart.py
-	@$(TOOLS)/helm package -d dist deploy/helm/icestream 2>&1 | grep -v 'symbolic link'
+	@$(BIN)/python deploy/release/chart.py dist $(TOOLS)/helm
 
 containers: setup-test ## install Docker if there is none, and test in real containers (root; minutes)
 	@deploy/setup.sh containers

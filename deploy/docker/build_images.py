@@ -2,7 +2,8 @@
 
 Docker writes the time of the build into layers and configuration. This script takes the images from Docker, sets every
 time to SOURCE_DATE_EPOCH (by default that of the last commit), gives them back to Docker, and leaves each as a file for
-`docker load` and `ctr images import` in dist/. The format is that of `docker save`:
+`docker load` and `ctr images import` in dist/, beside a list of what is in it (deploy/release/sbom.py). The format is
+that of `docker save`:
 https://github.com/moby/docker-image-spec/blob/main/spec.md
 """
 
@@ -43,6 +44,7 @@ def main() -> None:
         file = args.out / f"{tag.replace(':', '-')}.tar"
         image_id = save(tag, args.base, epoch, file)
         docker("load", "--quiet", "--input", str(file))
+        file.with_suffix(".cdx.json").write_text(list_packages(tag))
         size = int(docker("image", "inspect", "--format", "{{.Size}}", tag))
         print(f"{tag}: {size / 1e6:.0f} MB, sha256:{image_id}, {file}", flush=True)
 
@@ -93,6 +95,14 @@ def save(tag: str, base: str, epoch: int, file: Path) -> str:
         manifest = [{"Config": f"{image_id}.json", "RepoTags": [tag], "Layers": names}]
         _add(archive, "manifest.json", json.dumps(manifest).encode())
     return image_id
+
+
+def list_packages(tag: str) -> str:
+    """Returns the SBOM of an image, JSON, made in a container."""
+    command = ["docker", "run", "--rm", "--interactive", "--network=none", "--entrypoint=python", tag, "-"]
+    with (ROOT / "deploy/release/sbom.py").open() as script:
+        done = subprocess.run([*command, *tag.split(":")], check=True, stdin=script, stdout=subprocess.PIPE, text=True)
+    return done.stdout
 
 
 def docker(*arguments: str) -> str:

@@ -46,11 +46,17 @@ def export(folder: Path) -> Path:
     return folder
 
 
+def repack(archive: Path) -> None:
+    """Packs a `.tar.gz` anew, with the time of the release, no owners, and files in order. setuptools and Helm pack
+    what the file system says."""
+    with tempfile.TemporaryDirectory() as folder:
+        _unpack(archive, Path(folder))
+        _pack(Path(folder), archive)
+
+
 def _sdist(source: Path, out: Path) -> Path:
     sdist = out / _run("sdist", source, out)
-    with tempfile.TemporaryDirectory() as folder:
-        _unpack(sdist, Path(folder))
-        _pack(Path(folder), sdist)
+    repack(sdist)
     return sdist
 
 
@@ -70,23 +76,22 @@ def _run(kind: str, source: Path, out: Path) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def _unpack(sdist: Path, folder: Path) -> None:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+def _unpack(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
 
 
-def _pack(folder: Path, sdist: Path) -> None:
-    """Packs it anew, as setuptools keeps times, owners and the order of the file system."""
+def _pack(folder: Path, archive: Path) -> None:
     with (
-        sdist.open("wb") as raw,
+        archive.open("wb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch()) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as out,
     ):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             member = tarfile.TarInfo(str(path.relative_to(folder)))
             member.size, member.mtime, member.mode = path.stat().st_size, epoch(), 0o644
             with path.open("rb") as file:
-                archive.addfile(member, file)
+                out.addfile(member, file)
 
 
 if __name__ == "__main__":
