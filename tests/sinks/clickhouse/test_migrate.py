@@ -260,6 +260,7 @@ def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clien
     )
     assert {name for (name,) in rows} == {
         "samples", "trace_samples", "activity", "batches", "dead_letters", "series_seen", "recent_operations",
+            "annotations",
     }  # fmt: skip
     with pytest.raises(MigrationError, match="insert tokens"):
         retention.remember_inserts(clients.get(), 10)
