@@ -1,5 +1,6 @@
 """Stacks of real JVMs, beside the calls that are known and the times that the program itself has measured."""
 
+import mmap
 import subprocess
 import time
 from collections import Counter
@@ -15,7 +16,8 @@ from collector.bpf.sampler import Sampler
 from collector.bpf.samples import DrainedSamples
 from collector.host import Host
 from collector.kernel import Kernel
-from tests.collector.runtimes.hotspot.jvms import EACH, NEEDS_JAVA, homes, started, version
+from tests.collector.hanging import USER
+from tests.collector.runtimes.hotspot.jvms import EACH, NEEDS_JAVA, SOURCES, homes, started, version
 from tests.collector.watching import watching
 from tests.shares import compare_share
 from tests.waiting import PATIENCE_S
@@ -143,3 +145,39 @@ def test_stacks_of_virtual_threads_reach_their_start(watched: tuple[Host, Sample
     seen, _ = run(watched, home, program=("Known", "virtual"))
     compare_share(f"whole stacks of virtual threads of Java {version(home)}", 1, seen.whole(), 0.01)
     assert all("jdk.internal.vm.Continuation.enterSpecial" in stack for stack in seen.of("Known.work"))
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE / 1e6
+
+
+def test_a_process_that_lies_about_its_jvm_harms_no_other(watched: tuple[Host, Sampler], tmp_path: Path) -> None:
+    host, sampler = watched
+    library, program = homes()[0] / "lib/server/libjvm.so", tmp_path / "lying"
+    subprocess.run(["gcc", "-O1", SOURCES / "lying.c", "-o", program, "-ldl"], check=True)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    command = ["setpriv", "--reuid", str(USER), "--clear-groups", program, library, str(time.time_ns() % 1000)]
+    with started(homes()[0]) as honest, subprocess.Popen(command, stdout=subprocess.PIPE) as liar:
+        try:
+            assert liar.stdout
+            assert liar.stdout.readline() == b"ready\n"
+            while not host.ready(honest.pid):
+                time.sleep(0.05)
+            sampler.drain()
+            seen, lied, cpu_s, memory_mb = Seen(), Seen(), time.process_time(), resident_mb()
+            until = time.monotonic() + PATIENCE_S
+            while min(seen.stacks.total(), lied.stacks.total()) < SAMPLES and time.monotonic() < until:
+                time.sleep(0.2)
+                samples = sampler.drain()
+                seen.add(honest.pid, samples, host)
+                lied.add(liar.pid, samples, host)
+            assert liar.poll() is None, liar.args
+        finally:
+            liar.kill()
+    assert lied.stacks.total() >= SAMPLES
+    assert any("[hotspot]" in stack for stack in lied.stacks)  # it is believed to be a JVM
+    compare_share("whole stacks beside a process that lies", 1, seen.whole(), 0.01)
+    print(f"{time.process_time() - cpu_s:.1f} CPU s, {resident_mb() - memory_mb:.0f} MB more")
+    assert resident_mb() - memory_mb < 64
+    assert {name for stack in lied.stacks for name in stack if name.startswith("Known.")} == set()
