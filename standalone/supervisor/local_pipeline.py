@@ -68,6 +68,7 @@ class LocalPipeline:
         self._user: Account | None = None
         self._kafka_clients = ""
         self._topics: TopicWatch | None = None
+        self._starting = True
 
     def __enter__(self) -> Self:
         """Raises StartError, and SettingError for a mistake in the file of scrape jobs."""
@@ -115,6 +116,7 @@ class LocalPipeline:
         environ = self._environ(broker)
         for part in self._parts(environ):
             self._supervisor.start(part)
+        self._starting = False
         self._write_run_info(broker)
         if self._supervisor.wait_ready(stop, _READY_TIMEOUT_S):
             log.info("ready: http://%s (data in %s: %s)", self._addresses["api"], self._folder, _GROWTH)
@@ -125,7 +127,11 @@ class LocalPipeline:
 
     def not_ready(self) -> str | None:
         """Returns why it does not do all of its work, or that something was lost a moment ago; None: all is well."""
-        problems = self._supervisor.not_ready(), self._topics.problem if self._topics else None
+        problems = (
+            "not all parts are started yet" if self._starting else None,
+            self._supervisor.not_ready(),
+            self._topics.problem if self._topics else None,
+        )
         return "; ".join(filter(None, problems)) or None
 
     def __exit__(

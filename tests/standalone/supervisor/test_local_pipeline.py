@@ -23,6 +23,11 @@ def on_any_port(data: Path) -> UpSettings:
     )  # fmt: skip
 
 
+def test_it_is_not_ready_before_its_parts_are_started(tmp_path: Path) -> None:
+    with LocalPipeline(on_any_port(tmp_path)) as pipeline:
+        assert pipeline.not_ready() == "not all parts are started yet"
+
+
 @pytest.mark.parametrize(("ack_s", "more_than"), [("", 10.0), ("60", 60.0)])
 def test_the_gateway_has_time_to_end_for_what_waits_for_kafka(tmp_path: Path, ack_s: str, more_than: float) -> None:
     with LocalPipeline(on_any_port(tmp_path)) as pipeline:
