@@ -3,7 +3,7 @@
     python -m standalone.demo.condense_recording machine.recording small.recording --service shop
 
 The names become names that the host gives (mapping kind NAMED), one for each location: inlined functions lose their
-own frame.
+own frame. Paths say nothing of this machine: its copy of icestream is /app, and its Python in /usr/local.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from standalone.demo.recording import read_recording, write_recording
 
+_ROOT = str(Path(__file__).parents[2])
 _PER_SAMPLE = ("offset_us", "series", "pid", "tid", "stack", "context", "count", "value")
 
 
@@ -93,14 +94,16 @@ def _named(batch: RawBatch, symcaches: SymCaches) -> bytes:
         symbols = symcaches.get(mapping.build_id) if mapping.kind != Mapping.NAMED else None
         lines = symbols.lookup(batch.location_address[row], mapping.file) if symbols else []
         function, file, number = "", "", 0
+        moved = Mapping.FromString(mapping.SerializeToString())
+        moved.file = _elsewhere(mapping.file)
         if lines:
             function, file, number = lines[-1].function, PurePosixPath(lines[-1].file).name, lines[-1].line
-            mapping = Mapping(kind=Mapping.NAMED, file=mapping.file)
+            moved = Mapping(kind=Mapping.NAMED, file=moved.file)
             columns["location_address"][row] = 0
         elif given:
             function = batch.strings[batch.location_function[row]]
-            file, number = batch.strings[batch.location_file[row]], batch.location_line[row]
-        columns["location_mapping"][row] = mappings.setdefault(mapping.SerializeToString(), len(mappings))
+            file, number = _elsewhere(batch.strings[batch.location_file[row]]), batch.location_line[row]
+        columns["location_mapping"][row] = mappings.setdefault(moved.SerializeToString(), len(mappings))
         columns["location_function"][row] = strings.setdefault(function, len(strings))
         columns["location_file"][row] = strings.setdefault(file, len(strings))
         columns["location_line"][row] = number
@@ -109,6 +112,10 @@ def _named(batch: RawBatch, symcaches: SymCaches) -> bytes:
     batch.strings.extend(strings)
     batch.mappings.extend(Mapping.FromString(mapping) for mapping in mappings)
     return serialize(batch, columns)
+
+
+def _elsewhere(path: str) -> str:
+    return path.replace(_ROOT, "/app").replace(sys.base_prefix, "/usr/local")
 
 
 if __name__ == "__main__":
