@@ -30,7 +30,7 @@ TOOLS := $(or $(ICESTREAM_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ice
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers image chart kernels attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka lock docs bench chaos fuzz containers image chart kubernetes kernels attacks reports test-more soak picture recording wheels release-inputs deb release clean setup-test nodes
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,11 @@ chart: setup-test ## check the Helm chart, and pack it into dist/ (Go; builds He
 	@tests/kubernetes/build_tools.sh helm
 	$(BIN)/pytest -q tests/kubernetes/test_chart.py
 	@$(BIN)/python deploy/release/chart.py dist $(TOOLS)/helm
+
+kubernetes: setup-test kafka ## install the Helm chart on a Kubernetes of one node, made here (root, Go; 10 minutes, at first 30)
+	@deploy/setup.sh kubernetes
+	@tests/kubernetes/build_tools.sh node
+	$(BIN)/python -m tests.kubernetes
 
 containers: setup-test ## install Docker if there is none, and test in real containers (root; minutes)
 	@deploy/setup.sh containers

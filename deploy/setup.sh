@@ -4,10 +4,11 @@
 #   deploy/setup.sh run          what icestream needs to run
 #   deploy/setup.sh test         what its tests need as well
 #   deploy/setup.sh containers   Debian's Docker, for tests in real containers
+#   deploy/setup.sh kubernetes   Debian's containerd, etcd and CNI, and Docker for images
 #   deploy/setup.sh kafka        Apache Kafka
 set -euo pipefail
 cd "$(dirname "$0")/.."
-purpose=${1:?run, test, containers or kafka}
+purpose=${1:?run, test, containers, kernels, kubernetes or kafka}
 python=${PYTHON:-python3}
 missing=()
 
@@ -124,6 +125,14 @@ containers)
     need debootstrap command -v debootstrap
     apt_install
     ;;
+kubernetes)
+    need docker.io command -v dockerd
+    need debootstrap command -v debootstrap
+    need etcd-server command -v etcd
+    need containernetworking-plugins test -e /usr/lib/cni/bridge
+    need iproute2 command -v ip
+    apt_install
+    ;;
 kernels)
     need qemu-system-x86 command -v qemu-system-x86_64
     need qemu-system-arm command -v qemu-system-aarch64
@@ -143,7 +152,7 @@ kafka)
     apt_install
     ;;
 *)
-    echo "usage: deploy/setup.sh run|test|containers|kernels|kafka" >&2
+    echo "usage: deploy/setup.sh run|test|containers|kernels|kubernetes|kafka" >&2
     exit 2
     ;;
 esac

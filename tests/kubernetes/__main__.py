@@ -1,0 +1,259 @@
+"""Installs the chart on a Kubernetes of one node on this machine, profiles an application, rolls, and uninstalls.
+
+    python -m tests.kubernetes [--images FOLDER]
+
+Needs root. It takes ten minutes, half of them for the images. A folder of images is filled if it is empty.
+"""
+
+import argparse
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from icestream.version import VERSION
+from standalone.supervisor.local_kafka import CONFIGURATION, LocalKafka
+from tests.kubernetes.images import build_images
+from tests.kubernetes.node import API, NAME, Node, running_node
+from tests.pipeline.docker_host import ROOT
+from tests.waiting import wait_until
+
+CHART = ROOT / "deploy/helm/icestream"
+PROGRAM = ROOT / "tests/pipeline/boxed.py"
+BEGIN = time.monotonic()
+PATIENCE_S = 300.0
+RELEASE = "app.kubernetes.io/instance=icestream"
+HOLES_OF_A_ROLL = {"not_running", "lower_rate"}
+"""A collector that is replaced samples nothing for a moment, and a new one may take more CPU than its budget."""
+VOLUME: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolume",
+    "metadata": {"name": "disk"},
+    "spec": {
+        "capacity": {"storage": "20Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "nodeAffinity": {
+            "required": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}]}
+                ]
+            }
+        },
+    },
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kubernetes", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--images", type=Path, help="folder of images")
+    images = parser.parse_args().images
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: everything is ended
+    with tempfile.TemporaryDirectory(prefix="icestream-kubernetes-") as scratch:
+        folder = Path(scratch)
+        images = images or folder / "images"
+        if not list(images.glob("*.tar")):
+            images.mkdir(parents=True, exist_ok=True)
+            (folder / "docker").mkdir()
+            build_images(folder / "docker", images)
+            step("images are built")
+        (folder / "node").mkdir()
+        with running_node(folder / "node") as node:
+            step(f"node {NAME} is ready: {node.kubectl('version').splitlines()[-1]}")
+            for image in sorted(images.glob("*.tar")):
+                node.ctr("images", "import", str(image))
+            step("images are loaded")
+            try:
+                trial(node)
+                parts(node)
+            except AssertionError:
+                print(state(node))
+                raise
+    return 0
+
+
+def step(text: str) -> None:
+    print(f"{time.monotonic() - BEGIN:5.0f} s  {text}", flush=True)
+
+
+def trial(node: Node) -> None:
+    """Everything in one pod, and a collector beside it."""
+    disk = node.folder / "disk"
+    disk.mkdir()
+    volume = VOLUME | {"spec": {"local": {"path": str(disk)}} | VOLUME["spec"]}
+    node.kubectl("create", "-f", "-", stdin=json.dumps(volume))
+    go_through(node, ("statefulset/icestream-trial",), f"icestream:{VERSION}-full", "trial=true")
+
+
+def parts(node: Node) -> None:
+    """All parts, with a Kafka with SASL and a ClickHouse outside of the cluster."""
+    template = node.folder / "server.properties"
+    text = (CONFIGURATION / "server.properties").read_text()
+    text = text.replace("advertised.listeners=CLIENTS://127.0.0.1", f"advertised.listeners=CLIENTS://{API}")
+    template.write_text(text.replace("\nlisteners=CLIENTS://127.0.0.1", "\nlisteners=CLIENTS://0.0.0.0"))
+    kafka = LocalKafka(node.folder / "kafka", 29092, template, login=True)
+    login = kafka.settings()
+    command = [sys.executable, "-m", "tests.kubernetes.clickhouse", str(node.folder / "clickhouse")]
+    with (
+        contextlib.closing(kafka),
+        open(node.folder / "clickhouse.log", "wb") as log,
+        subprocess.Popen([*command, f"{API}:28123", "icestream:secret"], stdout=log, stderr=log) as clickhouse,
+    ):
+        try:
+            kafka.start()
+            secret = ("create", "secret", "generic")
+            url = f"http://icestream:secret@{API}:28123/default"
+            node.kubectl(*secret, "icestream-clickhouse", f"--from-literal=url={url}")
+            user, password = login.kafka_sasl_username, login.kafka_sasl_password
+            node.kubectl(*secret, "kafka", f"--from-literal=username={user}", f"--from-literal=password={password}")
+            go_through(
+                node,
+                tuple(f"deployment/icestream-{name}" for name in ("streams", "sinks", "api", "gateway")),
+                f"icestream:{VERSION}",
+                f"kafka.bootstrapServers={API}:29092",
+                f"kafka.securityProtocol={login.kafka_security_protocol}",
+                f"kafka.saslMechanism={login.kafka_sasl_mechanism}",
+                "kafka.saslSecret.name=kafka",
+                "clickhouse.urlSecret.name=icestream-clickhouse",
+                "topics.partitions=4",
+                # This machine has fewer CPUs than the chart asks for.
+                *(f"{name}.resources.requests.cpu=50m" for name in ("streams", "sinks", "api", "gateway")),
+            )
+            node.kubectl("delete", "secret", "kafka", "icestream-clickhouse")
+        finally:
+            clickhouse.terminate()
+
+
+def go_through(node: Node, workloads: tuple[str, ...], image: str, *values: str) -> None:
+    """Installs, profiles an application, replaces all pods, and uninstalls."""
+    run = install(node, *values)
+    start_shop(node, run, image)
+    with node.forwarded("svc/icestream-api", 4060) as port:
+        begin = time.time()
+        see_shop(node, port)
+        print(node.kubectl("exec", "ds/icestream-collector", "--", "icestream", "collect", "--check"))
+        until = settled(port)
+        before = total(port, begin, until)
+    for workload in (*workloads, "daemonset/icestream-collector"):
+        roll(node, workload)
+    with node.forwarded("svc/icestream-api", 4060) as port:
+        nothing_lost(port, begin, until, before)
+    uninstall(node)
+
+
+def install(node: Node, *values: str) -> Path:
+    """Installs the chart. Returns the folder of this machine that the collector has as /run/icestream."""
+    paths = {name: node.folder / "host" / name for name in ("spool", "cache", "run")}
+    mine = [f"collector.hostPaths.{name}={path}" for name, path in paths.items()]
+    options = [f"--set={value}" for value in (*mine, *values)]
+    node.run("helm", "install", "icestream", str(CHART), *options, "--wait", "--timeout=5m")
+    step(f"helm install: all pods are ready with {', '.join(values)}")
+    return paths["run"]
+
+
+def start_shop(node: Node, run: Path, image: str) -> None:
+    """Starts an application of two pods in a namespace of its own."""
+    node.kubectl("create", "namespace", "shop")
+    node.kubectl("create", "configmap", "program", "--namespace=shop", f"--from-file={PROGRAM}")
+    manifest = (ROOT / "tests/kubernetes/shop.yaml").read_text().replace("IMAGE", image).replace("RUN", str(run))
+    node.kubectl("apply", "-f", "-", stdin=manifest)
+    node.kubectl("rollout", "status", "deployment/shop", "--namespace=shop", "--timeout=2m")
+    step("two pods of an application run")
+
+
+def see_shop(node: Node, port: int) -> None:
+    """Waits for samples of both pods with all labels, and for their requests."""
+    begin = time.time()
+    for pod in [pod["metadata"]["name"] for pod in node.objects("pods", "--namespace=shop")]:
+        labels = {"namespace": "shop", "pod": pod, "container": "web", "workload": "shop", "node": NAME}
+        selector = "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+        wait_until(
+            lambda selector=selector: total(port, begin - 60, time.time(), selector) > 0,  # type: ignore[misc]
+            lambda: {name: ask(port, f"labels/{name}/values") for name in ("namespace", "pod", "workload", "node")},
+            PATIENCE_S,
+        )
+        step(f"samples of {selector}")
+    wait_until(
+        lambda: "GET /boxed" in json.dumps(ask(port, "operations", selector='{service="shop"}')), seconds=PATIENCE_S
+    )
+    step("the CPU of its requests is known")
+
+
+def roll(node: Node, workload: str) -> None:
+    node.kubectl("rollout", "restart", workload)
+    node.kubectl("rollout", "status", workload, "--timeout=5m")
+    step(f"{workload} is rolled")
+
+
+def nothing_lost(port: int, begin: float, until: float, before: int) -> None:
+    """Checks that samples until a time are still the same, and that none is missing since then."""
+    end = settled(port)
+    assert total(port, begin, until) == before
+    found = ask(port, "completeness", start=begin, end=end)
+    kinds = {hole["kind"] for hole in found["holes"]}
+    assert kinds <= HOLES_OF_A_ROLL, found
+    seconds = sum(hole["seconds"] for hole in found["holes"] if hole["kind"] == "not_running")
+    step(f"nothing is lost in {found['windows']} windows; collectors did not run for {seconds:.0f} s")
+
+
+def settled(port: int) -> float:
+    """Returns a time, once all samples until then are stored: those of a node come in the order of time."""
+    now = time.time()
+    wait_until(lambda: total(port, now, time.time() + 1) > 0, seconds=PATIENCE_S)
+    return now
+
+
+def uninstall(node: Node) -> None:
+    """Removes the application and the release, and checks that nothing of it stays in the cluster."""
+    node.kubectl("delete", "namespace", "shop")
+    node.run("helm", "uninstall", "icestream", "--wait")
+    kinds = node.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    kinds = [kind for kind in kinds if not kind.startswith("events")]
+    wait_until(lambda: not node.objects(",".join(kinds), "-A", "-l", RELEASE), lambda: state(node), PATIENCE_S)
+    rest = [one["metadata"]["name"] for one in node.objects("all,pvc,secret,configmap", "--namespace=default")]
+    assert set(rest) <= {"kubernetes", "kube-root-ca.crt"}, rest
+    step("helm uninstall left nothing")
+
+
+def total(port: int, start: float, end: float, selector: str = "{}") -> int:
+    """CPU in nanoseconds."""
+    text = ask(port, "merge", format="collapsed", selector=selector, start=start, end=end)
+    return sum(int(line.rpartition(" ")[2]) for line in text.splitlines())
+
+
+def ask(port: int, path: str, **query: Any) -> Any:
+    """Returns the API's JSON or text. Raises AssertionError with what it says."""
+    url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            body = answer.read().decode()
+            return json.loads(body) if "json" in answer.headers["content-type"] else body
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{url}: {error} {error.read()[:1000]!r}") from error
+
+
+def state(node: Node) -> str:
+    """What a person would look at when it does not work."""
+    commands = [
+        ("get", "all,pvc", "-A", "-o", "wide"),
+        ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+        ("logs", "-A", "--tail=30", "-l", RELEASE, "--all-containers", "--prefix"),
+    ]
+    text = ""
+    for command in commands:
+        try:
+            text += f"$ kubectl {' '.join(command)}\n{node.kubectl(*command)[-6000:]}\n"
+        except AssertionError as error:
+            text += f"{error}\n"
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
