@@ -197,9 +197,11 @@ def test_versions_of_cgroups_are_told(tmp_path: Path, mounts: str, says: str) ->
     assert says in containers.cgroups(write(tmp_path, {"mounts": mounts}) / "mounts").says
 
 
-def test_on_other_machines_stacks_need_frame_pointers() -> None:
+def test_aarch64_lacks_frames_of_java_and_node() -> None:
     assert programs.unwinding("x86_64").mark is CheckMark.OK
-    assert programs.unwinding("aarch64").mark is CheckMark.LIMITED
+    row = programs.unwinding("aarch64")
+    assert row.mark is CheckMark.LIMITED
+    assert "Java and Node" in row.says
 
 
 def test_places_that_cannot_be_used_are_told_by_what_it_means(tmp_path: Path) -> None:
