@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from api.comparison.cure import to_be_certain, to_compare, to_find_functions
 from api.comparison.functions import Spread
 from api.comparison.operations import ChangeStatus, OperationChange
+from api.queries.selection.selector import Matcher
 from api.statistics.means import MIN_COUNT
 
 MINUS = "\N{MINUS SIGN}"
@@ -14,15 +15,24 @@ _NEARLY_ALL = (0.8, 1.25)
 _NAMED = 3
 
 
-def summarise(changes: Sequence[OperationChange], spread: Spread | None) -> str:
-    """What all operations say: the first one's sentence, or that no change is certain. `spread`: of the first one."""
+def summarise(
+    changes: Sequence[OperationChange],
+    spread: Spread | None,
+    now: Sequence[Matcher] = (),
+    before: Sequence[Matcher] = (),
+) -> str:
+    """What all operations say: the first one's sentence, or that no change is certain. `spread`: of the first one.
+
+    Names both sides if their matchers, `now` and `before`, differ in the value of one label.
+    """
     counts = {status: sum(1 for each in changes if each.status is status) for status in ChangeStatus}
     if not changes:
         return "There were no requests on either side."
+    sides = _sides(now, before)
     if counts[ChangeStatus.CHANGED] or len(changes) == 1:
         more = counts[ChangeStatus.CHANGED] - 1
         others = f" {_count(more, 'other operation')} changed, too." if more > 0 else ""
-        return f"{describe(changes[0], spread)}.{others}"
+        return f"{sides}{describe(changes[0], spread)}.{others}"
     said = {
         ChangeStatus.SAME: "as before",
         ChangeStatus.UNSURE: "not certain",
@@ -30,12 +40,24 @@ def summarise(changes: Sequence[OperationChange], spread: Spread | None) -> str:
         ChangeStatus.GONE: "gone",
     }
     rest = ", ".join(f"{counts[status]} {text}" for status, text in said.items() if counts[status])
-    return f"No certain change of CPU a request in {_count(len(changes), 'operation')}: {rest}."
+    none = "no certain change" if sides else "No certain change"
+    return f"{sides}{none} of CPU a request in {_count(len(changes), 'operation')}: {rest}."
 
 
 def describe(change: OperationChange, spread: Spread | None) -> str:
     """What one operation says, without a full stop."""
     return f"{change.operation}: {_cpu(change)}{_functions(change, spread)}{_beside(change)}"
+
+
+def _sides(now: Sequence[Matcher], before: Sequence[Matcher]) -> str:
+    """ "2.4 against 2.3: ", or nothing where the sides do not differ in exactly one label."""
+    differing = [set(now) - set(before), set(before) - set(now)]
+    if [len(each) for each in differing] != [1, 1]:
+        return ""
+    (of_now,), (of_before,) = differing
+    if of_now.label != of_before.label or {of_now.operator, of_before.operator} != {"="}:
+        return ""
+    return " against ".join(each.value or f"no {each.label}" for each in (of_now, of_before)) + ": "
 
 
 def _cpu(change: OperationChange) -> str:

@@ -46,7 +46,7 @@ export class Operations {
     const { service, operation = "", requests, share, selector, labels } = row;
     const to = (view) => () => this.#state.update({ view, selector, at: "" });
     const where = [service, ...Object.values(labels)].join(" ");
-    const tick = this.#ticks.box(`${operation} ${where}`, selector);
+    const tick = this.#ticks.box(`${operation} ${where}`, selector, { service, operation, ...labels });
     const graph = element("button", { type: "button", title: `Profile of ${selector}`, onclick: to("profile") }, operation || "(no operation)");
     const slow = element("button", { type: "button", title: `What slow requests of ${operation} do that fast ones do not`, onclick: to("slow") }, "Slow / fast");
     const by = values.measure || "duration";

@@ -91,7 +91,7 @@ export class Services {
     const selector = withMatcher(values.selector, values.label, value);
     const open = () => this.#state.update({ view: "profile", selector, at: "" });
     const shown = value || `(no ${values.label})`;
-    const tick = this.#ticks.box(shown, selector);
+    const tick = this.#ticks.box(shown, selector, group.labels);
     const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, shown);
     const properties = { "data-value": value, onclick: (event) => event.target.closest("button, input") || open() };
     return element("tr", properties, ...cells(name, group, total, unit, tick));

@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Site:
-    """What is served; times in Unix seconds: release 1.5.0 runs from `middle` on, the wide tree ends at `wide_end`."""
+    """What is served; times in Unix seconds: release 1.5.0 runs from `middle` on, the wide tree ends at `wide_end`, and
+    both versions of `cart` at `versions_end`."""
 
     address: str
     start: int
@@ -31,6 +32,7 @@ class Site:
     end: int
     wide_end: int
     wide_ns: int
+    versions_end: int
 
     def ask(self, route: str, **parameters: Any) -> Any:
         """Returns the API's answer; the default time range has all samples, where the route has one."""

@@ -69,6 +69,16 @@ def fill_wide(client: Client, end_s: int) -> int:
     return len(stacks) * PERIOD_NS
 
 
+def fill_versions(client: Client, end_s: int) -> None:
+    """A service `cart` in the ten minutes before, of which two versions ran side by side."""
+    stacks = insert_tree(client, Tree([-1], ["hash_cart"], ["/bin/cart"], [1]))
+    for version, count in (("1.9", 100), ("1.10", 120)):
+        times = np.linspace((end_s - 600) * 1000, end_s * 1000 - 1, count).astype(np.int64)
+        insert_samples(
+            client, Samples(np.repeat(stacks, count), times, {"service": "cart", "service_version": version})
+        )
+
+
 def fill_with_a_gap(client: Client, end_s: int) -> None:
     """Batches of one host in the ten minutes before; three are missing."""
     sequence = np.array([n for n in range(1, 121) if n not in (50, 51, 52)])

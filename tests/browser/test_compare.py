@@ -132,6 +132,60 @@ def test_another_selector_is_compared_in_the_same_time_unless_another_is_chosen(
     page.until(lambda: "baseline_start" in page.state())
 
 
+OLD_CART, NEW_CART = (f'{{service="cart", service_version="{version}"}}' for version in ("1.9", "1.10"))
+
+
+def of_versions(site: Site) -> dict[str, int]:
+    """The time in which two versions of `cart` ran side by side."""
+    return {"start": site.versions_end - 600, "end": site.versions_end}
+
+
+def sides(page: Page) -> tuple[str, str]:
+    """The selectors of Now and of the baseline."""
+    state = page.state()
+    return state["selector"], state["baseline_selector"]
+
+
+@pytest.mark.parametrize("order", [("1.9", "1.10"), ("1.10", "1.9")])
+def test_of_ticked_versions_the_lower_one_is_the_baseline_as_the_button_says(
+    page: Page, site: Site, order: tuple[str, str]
+) -> None:
+    page.open(view="services", selector='{service="cart"}', label="service_version", **of_versions(site))
+    assert page.texts("#compare-ticked") == ["Compare ticked rows"]
+    for version in order:
+        page.click(f"tr[data-value='{version}'] input")
+    assert page.texts("#compare-ticked") == ["Compare 1.10 with baseline 1.9"]
+    page.click("#compare-ticked")
+    page.settle()
+    assert sides(page) == (NEW_CART, OLD_CART)
+    assert page.texts("#ticked option") == ["1.9", "1.10"]
+
+
+def test_versions_are_ordered_number_by_number(page: Page) -> None:
+    page.open(view="compare")
+    ordered = ["1.9", "1.9.1", "1.10-rc1", "1.10", "1.10-1", "v2.0", "10"]
+    script = (
+        "import('./base/versions.js').then(({ compareVersions, isVersion }) =>"
+        " done([given[0].toReversed().sort(compareVersions), given[1].filter(isVersion)]))"
+    )
+    assert page.js_async(script, ordered, [*ordered, "", "3f2a9c1", "node-1", "latest"]) == [ordered, ordered]
+
+
+def test_both_sides_are_swapped_with_their_times(page: Page, site: Site) -> None:
+    page.open(view="compare", selector=OLD_CART, baseline_selector=NEW_CART, **of_versions(site))
+    page.click("#swap")
+    page.settle()
+    assert (*sides(page), "baseline_start" in page.state()) == (NEW_CART, OLD_CART, False)
+    page.open(view="compare", start=site.middle)
+    totals = "const { total, baseline } = icestream.graph.tree; return [total[0], baseline.total[0]]"
+    before = page.js(totals)
+    for swapped in (before[::-1], before):
+        page.click("#swap")
+        page.settle()
+        assert page.js(totals) == swapped
+    assert "baseline_selector" not in page.state()
+
+
 def test_the_baseline_starts_as_what_is_selected_and_everything_is_an_empty_field(page: Page, site: Site) -> None:
     page.open(view="compare", start=site.middle)
     fields = ("#selector", "#baseline-selector")

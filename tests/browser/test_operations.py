@@ -124,11 +124,14 @@ def test_two_operations_that_are_ticked_are_compared(page: Page, site: Site) -> 
     page.open(view="operations", selector=CHECKOUT)
     for row in (2, 1):
         page.click(f"#operation-rows tr:nth-child({row}) input")
+    now, before = site.ask("operations", selector=CHECKOUT)["operations"]
+    said = f"Compare {now['operation']} with baseline {before['operation']}"
+    assert page.texts("#compare-operations") == [said]
     page.click("#compare-operations")
     page.settle()
-    now, before = (row["selector"] for row in site.ask("operations", selector=CHECKOUT)["operations"])
     state = page.state()
-    assert (state["view"], state["selector"], state["baseline_selector"]) == ("compare", now, before)
+    assert state["view"] == "compare"
+    assert (state["selector"], state["baseline_selector"]) == (now["selector"], before["selector"])
 
 
 def test_a_service_without_requests_says_where_they_come_from(page: Page) -> None:

@@ -103,6 +103,7 @@ def test_services_are_sorted_searched_and_those_that_are_ticked_compared(page: P
     assert not page.find("#compare-ticked").is_enabled()
     for name in ("postgres", "checkout", "search"):
         page.click(f"tr[data-value={name}] input")
+    assert page.texts("#compare-ticked") == ["Compare checkout with baseline postgres"]
     page.click("#compare-ticked")
     page.settle()
     state = page.state()

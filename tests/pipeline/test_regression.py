@@ -116,7 +116,7 @@ def assert_found(version: str, answer: dict[str, Any], now: Clocked, before: Clo
     """The sentence names what became slower, by how much; returns what else is marked as changed."""
     operation, function = SLOWER[version]
     of = {row["operation"]: row for row in answer["operations"]}
-    assert answer["sentence"].startswith(f"{operation}: +")
+    assert answer["sentence"].startswith(f"{version} against {OLD}: {operation}: +")
     assert f"nearly all in {function}" in answer["sentence"]
     assert_growth(of[operation]["cpu"], priced_requests.growth(operation, FACTORS[version]), *(
         mean_ns(each, operation) for each in (now, before)

@@ -88,7 +88,7 @@ def compare(
     ranges = now.time_range.as_json() | before.time_range.as_json("baseline_")
     found = {
         "rollups": now.rollups, "baseline_rollups": before.rollups,
-        "sentence": summarise(changes, spreads[0] if spreads else None),
+        "sentence": summarise(changes, spreads[0] if spreads else None, selection.matchers, baseline.matchers),
         "confidence": CONFIDENCE, "comparisons": comparisons,
         "operations": [operation_json(*each) for each in zip_longest(changes[:limit], spreads[:limit])],
         "count": len(changes),

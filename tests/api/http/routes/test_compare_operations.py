@@ -92,7 +92,16 @@ def test_versions_that_run_side_by_side_are_compared_by_their_label(api: Api, cl
     insert_versions(client, Version(COSTS, 0), Version(SLOWER, 0, service_version="1.1"))
     sides = {"selector": '{service_version="1.1"}', "baseline_selector": '{service_version="1.0"}'}
     answer = api.json(PATH, **sides)
-    assert re.match(r"GET /checkout: \+(19|20) % CPU .*, nearly all in price_rules\.", answer["sentence"])
+    assert re.match(
+        r"1\.1 against 1\.0: GET /checkout: \+(19|20) % CPU .*, nearly all in price_rules\.", answer["sentence"]
+    )
+    assert answer["operations"][0]["sentence"].startswith("GET /checkout: +")
+    unnamed = {"selector": '{service_version=~"1.1"}', "baseline_selector": sides["baseline_selector"]}
+    assert api.json(PATH, **unnamed)["sentence"].startswith("GET /checkout: +")
+    other = {"selector": '{service_version="1.1", service="shop"}', "baseline_selector": '{service_version=""}'}
+    assert api.json(PATH, **other)["sentence"].startswith("GET /checkout: new")
+    without = api.json(PATH, selector=sides["selector"], baseline_selector='{service_version=""}')["sentence"]
+    assert without.startswith("1.1 against no service_version: GET /checkout: new")
     (row,) = answer["operations"]
     assert (row["requests"], row["baseline_requests"]) == (2000, 2000)
 
@@ -103,7 +112,9 @@ def test_where_no_clock_was_read_the_samples_are_counted(api: Api, client: Clien
     (row,) = answer["operations"]
     assert (row["cpu_by"], row["status"]) == ("samples", "changed")
     assert row["cpu"]["change_low"] < 39.9 / 26.2 - 1 < row["cpu"]["change_high"]
-    assert re.match(r"GET /checkout: \+\d\d % sampled CPU a request .* in price_rules\.", answer["sentence"])
+    assert re.match(
+        r"new against old: GET /checkout: \+\d\d % sampled CPU a request .* in price_rules\.", answer["sentence"]
+    )
 
 
 def test_the_clock_may_tell_of_a_change_whose_function_samples_do_not_tell(api: Api, client: Client) -> None:
