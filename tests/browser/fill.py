@@ -70,7 +70,7 @@ def fill_wide(client: Client, end_s: int) -> int:
 
 
 def fill_versions(client: Client, end_s: int) -> None:
-    """A service `cart` in the ten minutes before, of which two versions ran side by side."""
+    """Two versions of a service `cart`, side by side in the ten minutes before."""
     stacks = insert_tree(client, Tree([-1], ["hash_cart"], ["/bin/cart"], [1]))
     for version, count in (("1.9", 100), ("1.10", 120)):
         times = np.linspace((end_s - 600) * 1000, end_s * 1000 - 1, count).astype(np.int64)

@@ -2,8 +2,8 @@
 
     python -m tests.browser.serve FOLDER [PORT [SETTINGS]]
 
-Prints one line of JSON when it is ready: address, start, middle, end, wide_end, versions_end (Unix seconds) and wide_ns.
-SETTINGS of ClickHouse are a JSON object.
+Prints one line of JSON when it is ready: address, start, middle, end, wide_end, versions_end (Unix seconds) and
+wide_ns. SETTINGS of ClickHouse are a JSON object.
 """
 
 import json
