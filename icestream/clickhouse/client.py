@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,11 +113,19 @@ def _root_cause(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def _open_files() -> set[str]:
+    paths = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # another thread has closed it
+            paths.add(os.readlink(file))
+    return paths
+
+
 def _prepare(folder: Path) -> None:
     """Makes the folder of an engine if it is missing, and puts damaged files right before the engine opens. Raises
     OperationalError."""
     status = folder / "status"  # which the engine locks
-    if any(os.path.realpath(file) == os.path.realpath(status) for file in Path("/proc/self/fd").iterdir()):
+    if str(status.resolve()) in _open_files():
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)

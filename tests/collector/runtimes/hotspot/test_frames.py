@@ -1,7 +1,9 @@
 """Stacks of real JVMs, beside the calls that are known and the times that the program itself has measured."""
 
 import mmap
+import os
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -151,12 +153,18 @@ def resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE / 1e6
 
 
-def test_a_process_that_lies_about_its_jvm_harms_no_other(watched: tuple[Host, Sampler], tmp_path: Path) -> None:
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder that every user can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="icestream-test-") as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
+def test_a_process_that_lies_about_its_jvm_harms_no_other(watched: tuple[Host, Sampler], folder: Path) -> None:
     host, sampler = watched
-    library, program = homes()[0] / "lib/server/libjvm.so", tmp_path / "lying"
+    library, program = homes()[0] / "lib/server/libjvm.so", folder / "lying"
     subprocess.run(["gcc", "-O1", SOURCES / "lying.c", "-o", program, "-ldl"], check=True)
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
     command = ["setpriv", "--reuid", str(USER), "--clear-groups", program, library, str(time.time_ns() % 1000)]
     with started(homes()[0]) as honest, subprocess.Popen(command, stdout=subprocess.PIPE) as liar:
         try:
