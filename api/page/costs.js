@@ -15,12 +15,12 @@ export class Costs {
     this.#state = state;
   }
 
-  /** Compares the operations of both sides. Shows nothing where there are none, or where it does not get an answer. */
+  /** Compares the operations of both sides. Shows nothing where the baseline has none, or where it does not get an answer. */
   async show(values, signal) {
     const asked = values.view === "compare" && values.profile_type === DEFAULTS.profile_type;
     const answer = asked ? await api.compareOperations(values, baselineOf(values), MAX_ROWS, signal).catch(() => null) : null;
     if (signal.aborted) return;
-    byId("costs").hidden = !answer?.operations.length;
+    byId("costs").hidden = !answer?.operations.some(({ baseline_requests: before }) => before);
     if (!answer) return;
     const skipped = answer.skipped_labels;
     const hints = [

@@ -15,10 +15,11 @@ import { Requests } from "./requests.js";
 import { showSelectorHelp } from "./selector_help.js";
 import { Services } from "./services.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
-import { nothingFound, summary } from "./summary.js";
+import { nothingBefore, nothingFound, summary } from "./summary.js";
 import { Timeline } from "./controls/timeline.js";
 import { toMillis, toRfc3339 } from "./base/times.js";
 import { readTree } from "./graph/tree.js";
+import { versionsOf } from "./versions.js";
 
 /** Parts of the state whose change needs no new query. */
 const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh", "chains", "only", "table"]);
@@ -131,6 +132,13 @@ async function showProfile(values, signal) {
 async function showComparison(values, signal) {
   const answer = await api.diff(values, baselineOf(values), shapeOf(values), signal);
   byId("absolute").hidden = answer.aggregation === "average"; // the API always compares gauges by value
+  const hasBaseline = answer.baseline_samples || !answer.samples || values.focus || values.ignore;
+  if (!hasBaseline) {
+    const versions = await versionsOf(values, signal).catch(() => new Map());
+    show("graph", true);
+    byId("empty").replaceChildren(...nothingBefore(state, answer, versions));
+    return showSummary(answer, values);
+  }
   const isOfRequest = answer.scaling === "request";
   showGraph(isOfRequest ? scaled(answer, answer.scale, answer.baseline_scale) : answer, values);
 }

@@ -33,7 +33,8 @@ export class Operations {
     if (skipped.length) curves = await readCurves({ ...values, selector }, signal);
     byId("operations-skipped").textContent = skipped.length ? `Labels that requests do not have are left out: ${skipped.join(", ")}.` : "";
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
-    replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf({ ...row, ...row.labels }, values.split)), values)));
+    const hadBefore = rows.some((row) => row.previous_requests || row.previous_thread_cpu_ns || row.previous_sampled_cpu_ns);
+    replaceRows(byId("operation-rows"), rows.map((row) => this.#row(row, curves.get(keyOf({ ...row, ...row.labels }, values.split)), values, hadBefore)));
     this.#ticks.show();
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
@@ -42,7 +43,7 @@ export class Operations {
     return rows.length ? { total, samples, unit, start, end } : null;
   }
 
-  #row(row, curve, values) {
+  #row(row, curve, values, hadBefore) {
     const { service, operation = "", requests, share, selector, labels } = row;
     const to = (view) => () => this.#state.update({ view, selector, at: "" });
     const where = [service, ...Object.values(labels)].join(" ");
@@ -57,7 +58,7 @@ export class Operations {
       element("td", {}, requests ? slow : ""),
       element("td", {}, ...(requests === undefined ? [] : traffic(row))),
       element("td", {}, ...(requests ? perRequest(row) : [])),
-      row.cpu_change ? changeCell(row.cpu_change) : element("td"),
+      !row.cpu_change ? element("td") : hadBefore ? changeCell(row.cpu_change) : element("td", { title: "no data before" }, "–"),
       ...["p50", "p95", "p99"].map((name) => element("td", {}, duration(row[`${name}_${by}_ns`]))),
       element("td", { class: "wide" }, formatShare(share, 1), bar(share)),
       row.error_change ? errorCell(row.error_change) : element("td"),

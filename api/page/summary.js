@@ -5,6 +5,7 @@ import { formatCount, formatCpus, formatShare, formatValue, profileTypeTitle } f
 import { describeRange, formatRange } from "./base/times.js";
 import { DEFAULTS, NOWHERE } from "./state.js";
 import { waitTexts } from "./time_text.js";
+import { latestVersions } from "./versions.js";
 
 const LONGER = [
   ["now-1d", "Show the last day"],
@@ -56,6 +57,19 @@ function slowSummary({ slow, fast, measure, samples, explained, baseline_samples
     );
   const because = explained === null ? [] : [element("strong", {}, `off-CPU is ${formatShare(Math.max(explained, 0), 1)} of what slow ones take longer`)];
   return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "values are those of one request"), ...because];
+}
+
+/** Returns what to say of a baseline without samples, and a button that compares two versions of the service, if it has them. */
+export function nothingBefore(state, { baseline_selector: selector, baseline_start: start, baseline_end: end }, versionsByService) {
+  const of = selector === "{}" ? "" : ` of ${selector}`;
+  const [versions, ...others] = versionsByService.values();
+  const [before, now] = versions?.slice(-2) ?? [];
+  const compare = () => state.update(latestVersions(state.values.selector, versions));
+  return [
+    element("h2", {}, `No samples${of} in ${formatRange(Date.parse(start), Date.parse(end))}.`),
+    element("p", {}, "There is nothing to compare with: choose another time or selector for the baseline."),
+    now && !others.length && element("p", { class: "choices" }, element("button", { type: "button", onclick: compare }, `Compare ${now} with ${before}`)),
+  ].filter(Boolean);
 }
 
 /** Returns what to say, and buttons that lead to where samples may be. */

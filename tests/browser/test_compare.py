@@ -210,12 +210,26 @@ def test_a_function_of_a_comparison_has_its_lines_and_callers(page: Page, site: 
     assert page.find("#sandwich-title").text.startswith("py::rule_matches:/app/checkout/rules.py")
 
 
-def test_an_empty_baseline_makes_everything_new(page: Page, site: Site) -> None:
-    page.open(view="compare", baseline_start=site.start - 7200, baseline_end=site.start - 7100)
-    rows = page.texts("#table tbody tr")
-    assert rows
-    assert all("new" in row for row in rows if not row.endswith("0"))
-    assert page.errors() == []
+def test_a_baseline_without_samples_is_said_instead_of_making_everything_new(page: Page, site: Site) -> None:
+    page.open(view="compare", selector='{service="checkout"}')
+    assert page.find("#empty h2").text.startswith('No samples of {service="checkout"} in 20')
+    assert not page.find("#graph").is_displayed()
+    assert not page.find("#costs").is_displayed()
+    assert page.texts("#empty button, #summary strong") == []  # it says no version
+
+
+def test_where_versions_ran_side_by_side_they_are_offered_instead_of_a_time_without_samples(
+    page: Page, site: Site
+) -> None:
+    page.open(view="compare", selector='{service="cart"}', **of_versions(site))
+    assert not page.find("#graph").is_displayed()
+    assert page.texts("#empty button") == ["Compare 1.10 with 1.9"]
+    page.click("#empty button")
+    page.settle()
+    assert sides(page) == (NEW_CART, OLD_CART)
+    assert page.find("#graph").is_displayed()
+    page.open(view="compare", **of_versions(site), baseline_start=site.start - 86400, baseline_end=site.start - 80000)
+    assert page.texts("#empty button") == ["Compare 1.10 with 1.9"]  # as no other service ran
 
 
 def test_values_are_compared_as_they_are_where_asked(page: Page, site: Site) -> None:

@@ -46,6 +46,15 @@ def test_a_service_has_its_operations_and_what_belongs_to_none(page: Page, site:
     assert page.find("#total").get_attribute("data-value") == str(total)
 
 
+def test_without_anything_before_nothing_is_new(page: Page, site: Site) -> None:
+    page.open(view="operations", selector=CHECKOUT)
+    cells = page.all("#operation-rows td:nth-child(5)")
+    said = [(cell.text, cell.get_attribute("title")) for cell in cells]
+    assert said == [("\N{EN DASH}", "no data before")] * len(
+        site.ask("operations", selector=CHECKOUT)["operations"]
+    ) + [("", "")]
+
+
 def test_labels_that_requests_do_not_have_are_left_out_which_a_line_says(page: Page, site: Site) -> None:
     page.open(view="profile", selector='{service="checkout", version="1.5.0"}')
     page.click("nav a[data-view=operations]")
