@@ -7,8 +7,10 @@ import { withMatcher } from "./base/patterns.js";
 import { fillLabels, showLabel } from "./controls/view_bar.js";
 import { Ticks } from "./controls/ticks.js";
 import { sparkline } from "./base/sparkline.js";
+import { latestVersions, versionsOf } from "./versions.js";
 
 const MAX_ROWS = 300;
+const MOST_VERSIONS = 3;
 const ORDERS = {
   name: (a, b) => (a.name < b.name ? -1 : 1),
   value: (a, b) => b.value - a.value,
@@ -20,6 +22,7 @@ export class Services {
   #order = "value";
   #ticks;
   #listed = null; // {rows, rest, total, values, unit}: what is shown
+  #versions = new Map(); // by service
   #unfolded = false; // whether rows of one sample are shown, too
 
   constructor(state) {
@@ -39,6 +42,8 @@ export class Services {
   /** Lists the label's values in the time range. Returns {total, samples, unit, aggregation, start, end} of all of them. */
   async show(values, signal) {
     showLabel(byId("label"), values.label);
+    const none = () => new Map();
+    const asked = values.label === "service" ? versionsOf(values, signal).catch(none) : Promise.resolve(none());
     const answer = await api.timelines(values, values.label, MAX_ROWS, signal);
     const steps = answer.aggregation === "average" ? stepsWithSamples(answer) : 1;
     const summed = (group) => ({ ...group, value: sum(group.values) / steps, count: sum(group.samples) });
@@ -52,6 +57,11 @@ export class Services {
     const rows = used.map((group) => ({ ...group, name: group.labels[values.label] }));
     this.#listed = { rows, rest, total, values, unit: answer.unit };
     this.#showRows();
+    asked.then((versions) => {
+      if (signal.aborted) return;
+      this.#versions = versions;
+      this.#showRows();
+    });
     const samples = sum([...used, rest ?? { count: 0 }].map(({ count }) => count));
     const { unit, aggregation, start, end } = answer;
     return { total, samples, unit, aggregation, start, end };
@@ -94,7 +104,18 @@ export class Services {
     const tick = this.#ticks.box(shown, selector, group.labels);
     const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, shown);
     const properties = { "data-value": value, onclick: (event) => event.target.closest("button, input") || open() };
-    return element("tr", properties, ...cells(name, group, total, unit, tick));
+    return element("tr", properties, ...cells(name, group, total, unit, tick, this.#versionsOf(value, selector)));
+  }
+
+  /** "versions 2.3, 2.4 · compare" of a service that has several. */
+  #versionsOf(service, selector) {
+    const versions = this.#versions.get(service) ?? [];
+    if (versions.length < 2) return null;
+    const [before, now] = versions.slice(-2);
+    const compare = () => this.#state.update(latestVersions(selector, versions));
+    const button = element("button", { type: "button", title: `Compare ${now} of ${service} with ${before}`, onclick: compare }, "compare");
+    const text = `${versions.length > MOST_VERSIONS ? "…, " : ""}${versions.slice(-MOST_VERSIONS).join(", ")}`;
+    return element("span", { class: "where" }, `versions ${text} · `, button);
   }
 }
 
@@ -106,9 +127,9 @@ function stepsWithSamples({ groups, rest }) {
   return Math.max(used.size, 1);
 }
 
-function cells(name, { value, values, count }, total, unit, tick = null) {
+function cells(name, { value, values, count }, total, unit, tick = null, below = null) {
   return [
-    element("th", { scope: "row" }, tick, name),
+    element("th", { scope: "row" }, tick, name, below),
     element("td", {}, formatValue(value, unit)),
     element("td", { class: "wide" }, formatShare(value, total), bar(value / total)),
     element("td", { class: "trend" }, sparkline(values)),

@@ -91,6 +91,20 @@ def test_what_samples_do_not_support_is_folded_into_a_row_with_its_sum_and_not_c
     assert abs(red - green) < 10
 
 
+def test_where_nothing_is_certain_the_table_has_the_largest_changes_under_a_heading(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle, selector='{service="search"}')
+    changed = page.js("return icestream.graph.tree.functions.changed.filter(Boolean).length")
+    assert changed == 0
+    assert page.texts("#table > p") == ["Not certain, largest first"]
+    changes = page.texts("#table tbody td:last-child")
+    assert len(changes) > 1
+    units = {"s": 1.0, "ms": 1e-3}
+    sizes = [float(number[1:]) * units[unit] for number, unit in (text.split() for text in changes if text != "0 s")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert {text[0] for text in changes} >= {"+", "\N{MINUS SIGN}"}
+    assert page.all("#table :is(.worse, .better, .folded)") == []
+
+
 def test_what_is_almost_gone_is_not_said_to_be_gone(page: Page) -> None:
     page.open(view="compare")
     sides = [[1, 300], [1, 150], [0, 300], [300, 1], [99, 100]]

@@ -116,6 +116,20 @@ def test_services_are_sorted_searched_and_those_that_are_ticked_compared(page: P
     assert page.state()["baseline_selector"] == '{service="postgres"}'
 
 
+def test_a_service_that_ran_two_versions_says_so_and_a_click_compares_them(page: Page, site: Site) -> None:
+    page.open(view="services", start=site.versions_end - 600, end=site.versions_end)
+    assert page.texts("#service-rows .where") == ["versions 1.9, 1.10 · compare"]
+    page.click("#service-rows .where button")
+    page.settle()
+    state = page.state()
+    assert state["view"] == "compare"
+    assert [state["selector"], state["baseline_selector"]] == [
+        f'{{service="cart", service_version="{version}"}}' for version in ("1.10", "1.9")
+    ]
+    page.open(view="services")
+    assert page.texts("#service-rows .where") == []  # none has more than one
+
+
 def test_a_chain_of_frames_is_one_step_until_it_is_unfolded(page: Page) -> None:
     page.open(selector=CHECKOUT, chains="")
     drawn = "return icestream.graph.icicle.screenBox(arguments[0]).top"

@@ -7,6 +7,7 @@ import { lineAddress } from "../dialogs/lines.js";
 
 const FIRST_ROWS = 100;
 const MORE_ROWS = 400;
+const SIZE = "size"; // an order: by how much functions changed, either way
 
 /** Columns. The page's address has the `key` of the column to sort by. */
 const PROFILE_COLUMNS = [
@@ -58,10 +59,13 @@ export class FunctionTable {
     const found = [...sums.rows].filter((row) => row > 0 && (!filter || filter[row]));
     const listed = tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found;
     const folds = sums.changed && sort.endsWith("change") && !filter && !only && !this.#unfolded;
-    const rows = folds ? listed.filter((row) => sums.changed[row]) : listed;
-    const shown = firstRows(rows, this.#shown, content, sort);
+    const certain = folds ? listed.filter((row) => sums.changed[row]) : listed;
+    const isOpen = folds && !certain.length; // a table without rows would say nothing
+    const bySize = isOpen && sort === "change";
+    const rows = isOpen ? listed : certain;
+    const shown = firstRows(rows, this.#shown, content, bySize ? SIZE : sort);
     const body = element("tbody", {}, ...shown.map((row) => this.#row(row, columns)));
-    const folded = folds ? listed.filter((row) => !sums.changed[row]) : [];
+    const folded = folds && !isOpen ? listed.filter((row) => !sums.changed[row]) : [];
     if (folded.length) body.append(this.#foldedRow(folded, columns));
     const table = element(
       "table",
@@ -70,6 +74,7 @@ export class FunctionTable {
       body,
     );
     const parts = tree.baseline ? [this.#sides(sums, found, only), table] : [table];
+    if (isOpen && rows.length) parts.splice(1, 0, element("p", { class: "hint" }, bySize ? "Not certain, largest first" : "Not certain"));
     if (!rows.length)
       parts.push(element("p", { class: "empty" }, filter ? "No function matches the search." : "No functions."));
     if (rows.length > shown.length) parts.push(this.#moreButton(rows.length - shown.length));
@@ -228,7 +233,7 @@ export function firstRows(rows, count, { tree, sums }, sort) {
   const { name } = tree.functions;
   const byName = (a, b) => (name[a] < name[b] ? -1 : name[a] > name[b] ? 1 : a - b);
   if (key === "name") return rows.sort((a, b) => (ascending ? byName(b, a) : byName(a, b))).slice(0, count);
-  const value = key === "change" ? (row) => difference(tree, sums, row) : (row) => (sums[key] ?? sums.flat)[row];
+  const value = key === "change" ? (row) => difference(tree, sums, row) : key === SIZE ? (row) => Math.abs(difference(tree, sums, row)) : (row) => (sums[key] ?? sums.flat)[row];
   const place = ascending ? value : (row) => -value(row);
   return withPlaces(rows, count, place).sort((a, b) => place(a) - place(b) || byName(a, b)).slice(0, count);
 }
