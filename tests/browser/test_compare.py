@@ -303,3 +303,21 @@ def test_above_the_graph_stands_what_a_request_costs_and_only_sure_changes_are_c
     assert "compared by the CPU of one request" in page.find("#summary").text
     page.open(view="compare", start=site.middle, selector='{service="search"}')
     assert not page.find("#costs").is_displayed()
+
+
+def test_a_narrow_page_has_change_and_cpu_of_operations_in_sight(page: Page, site: Site) -> None:
+    size = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open(view="compare", start=site.middle, selector='{service="checkout"}')
+        assert page.texts("#cost-table thead th")[:3] == ["Operation", "Change", "CPU / request"]
+        edges = page.js(
+            "const right = (cell) => cell.getBoundingClientRect().right;"
+            "return [right(document.querySelector('#costs .scrolled')),"
+            " ...[...document.querySelectorAll('#cost-rows td:nth-child(3)')].map(right)]"
+        )
+        assert len(edges) > 1
+        assert max(edges[1:]) <= edges[0]
+        assert page.js("return document.documentElement.scrollWidth") <= 360
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
