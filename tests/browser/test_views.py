@@ -269,7 +269,10 @@ def below(page: Page, graph: str, level: int) -> tuple[int, int]:
 
 def test_a_comparison_with_nothing_says_so(page: Page, site: Site) -> None:
     page.open(view="compare", selector=CHECKOUT, baseline_selector='{service="nobody"}')
+    assert page.find("#empty h2").text.startswith('No samples of {service="nobody"} in ')
+    page.open(view="compare", start=site.middle, focus="<img")  # a function that is new
     assert "The baseline has no samples" in page.find("#summary").text
+    assert page.find("#graph").is_displayed()
 
 
 def test_the_menu_works_with_keys_and_gives_the_focus_back(page: Page) -> None:
