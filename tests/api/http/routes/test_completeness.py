@@ -319,7 +319,7 @@ def test_dead_letters_are_told_once_each(sent: Sent, holes: Callable[..., Holes]
 def test_a_selector_chooses_the_hosts_with_such_samples(sent: Sent, holes: Callable[..., Holes]) -> None:
     sent.windows([*range(1, 50), *range(53, 121)])
     sent.windows([*range(1, 10), *range(13, 121)], "host-2")
-    assert set(holes(selector='{host="host-2"}')) == {("missing_windows", "host-2")}
+    assert set(holes(selector='{host="host-2.example"}')) == {("missing_windows", "host-2")}
     assert len(holes(selector='{service="checkout"}')) == 2
     assert len(holes(selector='{service="checkout", operation="GET /a"}')) == 2  # hosts miss them of all operations
     assert holes(selector='{service="cart"}') == {}
