@@ -37,7 +37,7 @@ def sink_differences(cluster: Cluster) -> list[str]:
         metrics = cluster.metrics(process)
         for topic in topics:
             read, letters = (_sum(metrics, name, sink, topic=topic) for name in ("messages", "dead_letters"))
-            if read != sent[topic]:
+            if read < sent[topic]:  # it may read some again, which it tells apart
                 found.append(f"{sink}: {topic}: {sent[topic]} messages were sent, {read} were read")
             if letters != bad[topic]:
                 found.append(f"{sink}: {topic}: {bad[topic]} messages are bad, {letters} are dead letters")

@@ -91,7 +91,7 @@ def test_the_service_is_what_was_said_or_the_program(
 def test_the_program_keeps_its_own_sitecustomize_its_path_and_its_exit_code(listener: Listener, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/sitecustomize.py").write_text("import builtins\nbuiltins.customized = True\n")
-    code = "import sys, signal, os; print(customized, sys.path); os.kill(os.getpid(), signal.SIGTERM)"
+    code = "import sys, signal, os; print(customized, sys.path); os.kill(os.getpid(), signal.SIGTERM); signal.pause()"
     environ = {"PYTHONPATH": str(tmp_path / "mine")}
     done = _trace(sys.executable, "-c", code, cwd=tmp_path, socket=listener.path, **environ)
     assert done.returncode == -signal.SIGTERM

@@ -231,8 +231,8 @@ def test_processes_whose_contexts_cannot_be_read_are_counted_and_named_once_and_
     assert len(warnings) == 1
     assert f"process {processes[0].pid} (python" in warnings[0] or f"process {processes[1].pid} (python" in warnings[0]
     assert str(published) in warnings[0]
+    wait_until(lambda: thread_contexts().mark is CheckMark.LIMITED)  # it looks at others, too, and not for long
     row = thread_contexts()
-    assert row.mark is CheckMark.LIMITED
     assert all(f"{process.pid} (python" in row.says for process in processes)
     for process in processes:
         go_on(process)
