@@ -1,9 +1,7 @@
 """Stacks of real JVMs, beside the calls that are known and the times that the program itself has measured."""
 
 import mmap
-import os
 import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from collector.bpf.sampler import Sampler
 from collector.bpf.samples import DrainedSamples
 from collector.host import Host
 from collector.kernel import Kernel
+from tests.collector.activity.flooding import open_folder
 from tests.collector.hanging import USER
 from tests.collector.runtimes.hotspot.jvms import EACH, NEEDS_JAVA, SOURCES, homes, started, version
 from tests.collector.watching import watching
@@ -155,10 +154,8 @@ def resident_mb() -> float:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """An empty folder that every user can enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="icestream-test-") as path:
-        os.chmod(path, 0o755)
-        yield Path(path)
+    with open_folder() as path:
+        yield path
 
 
 def test_a_process_that_lies_about_its_jvm_harms_no_other(watched: tuple[Host, Sampler], folder: Path) -> None:
