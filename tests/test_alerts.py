@@ -189,6 +189,7 @@ def promtool() -> str:
     return found
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_must_and_only_then(promtool: str, tmp_path: Path) -> None:
     firing = "sum without (alertstate, severity, hole) (ALERTS{alertstate='firing'})"
     tests = [

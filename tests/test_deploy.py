@@ -28,6 +28,7 @@ OURS = [name for name, service in SERVICES.items() if service["image"] == "icest
 VARIABLES = {variable(field.name) for _, _, settings in PARTS for field in dataclasses.fields(settings)}
 
 
+@pytest.mark.slow
 def test_the_compose_file_is_what_the_specification_wants() -> None:
     checker = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", "vendor.compose-spec"]
     done = subprocess.run([*checker, str(COMPOSE)], capture_output=True, text=True, check=False)

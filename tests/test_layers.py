@@ -103,6 +103,7 @@ def test_tracing_imports_the_standard_library_only() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["replay", "backfill"])
 def test_a_job_needs_neither_the_embedded_clickhouse_nor_the_collector_nor_the_supervisor(command: str) -> None:
     code = (

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.last_release import unpack_last_release
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 

@@ -96,11 +96,16 @@ def is_module(name: str) -> bool:
 
 def is_chart_value(name: str) -> bool:
     """Whether a dotted name leads to a value of the Helm chart."""
-    found: Any = YAML(typ="safe").load(ROOT / "deploy/helm/icestream/values.yaml")
+    found = chart_values()
     *parts, last = name.split(".")
     for part in parts:
         found = found.get(part) if isinstance(found, dict) else None
     return isinstance(found, dict) and (last in found or not found)  # of what is empty by default, Kubernetes has more
+
+
+@functools.cache
+def chart_values() -> Any:
+    return YAML(typ="safe").load(ROOT / "deploy/helm/icestream/values.yaml")
 
 
 def is_message(name: str) -> bool:

@@ -1,9 +1,9 @@
 """One word for one idea: names of classes and functions, and sentences that are understood at the first reading."""
 
 import ast
+import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 
 from docs.generate_settings import PARTS
 from tests.prose import GENERATED, ROOT, lines, tracked
@@ -61,11 +61,14 @@ def test_help_of_settings_begins_with_a_verb() -> None:
     assert [text for text in sorted(helps) if not VERB.match(text)] == []
 
 
-def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for path in product():
-        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield path, node
+@functools.cache
+def definitions() -> list[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    return [
+        (path, node)
+        for path in product()
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def product() -> list[str]:

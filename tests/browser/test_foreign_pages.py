@@ -19,6 +19,8 @@ from tests.gateway.served import serve_on_ports
 from tests.pipeline.reading import messages
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 FORM = """<form method=post enctype={kind} action="{action}"><input name="main;work" value="1"></form>
 <script>document.forms[0].submit()</script>"""
 FETCH = """const [url, body, done] = arguments;

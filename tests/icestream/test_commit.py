@@ -11,6 +11,8 @@ from icestream.topics import SAMPLES
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_commit_that_nobody_answers_ends_and_the_reader_can_be_closed() -> None:
     reader = consumer(KafkaSettings(kafka=f"127.0.0.1:{free_port()}"), "nobody", log_level=0)

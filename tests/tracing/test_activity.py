@@ -141,6 +141,7 @@ def test_a_plain_handler_of_a_web_framework_works_for_the_request_that_awaits_it
     assert burned <= started.take().thread_cpu_ns(TRACE) < burned + alone
 
 
+@pytest.mark.slow
 def test_a_request_that_computes_long_is_known_while_it_runs(started: Listener) -> None:
     start = time.thread_time_ns()
     in_a_row = 0

@@ -11,6 +11,8 @@ import pytest
 from icestream.tracing.command import AUTOSTART
 from tests.tracing.traced import TRACE, Listener
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TRACE_COMMAND = [sys.executable, "-m", "icestream.tracing.command"]
 APPLICATION = """

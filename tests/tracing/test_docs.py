@@ -13,6 +13,8 @@ import pytest
 from icestream import tracing
 from tests.tracing.traced import Listener
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "tracing.md").read_text()
 README = (ROOT / "README.md").read_text()

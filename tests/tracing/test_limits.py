@@ -10,6 +10,8 @@ import pytest
 
 from tests.tracing.traced import OTHER, TRACE, Listener
 
+pytestmark = pytest.mark.slow
+
 BURN = """
 import json, os, sys, threading, time
 from icestream import tracing

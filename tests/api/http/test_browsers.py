@@ -97,6 +97,7 @@ def test_any_name_can_be_allowed() -> None:
     assert TestClient(app, base_url="http://attacker.example").get("/docs").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/", "/main.js", "/docs", "/api/v1/nothing", "/openapi.json", "/healthz"])
 def test_no_answer_is_shown_in_frames_of_others_or_taken_for_another_type(path: str) -> None:
     app = create_app(ApiSettings(), Clients(AWAY))
@@ -122,6 +123,7 @@ def test_a_page_of_another_site_cannot_make_queries(path: str) -> None:
     assert (answer.status_code, "another site" in answer.text) == (400, True)
 
 
+@pytest.mark.slow
 def test_trace_lists_are_json() -> None:
     http = TestClient(create_app(ApiSettings(), Clients(AWAY)), base_url="http://localhost")
     answer = http.post("/api/v1/merge", content='{"trace_ids": []}', headers={"Content-Type": "text/plain"})

@@ -158,6 +158,7 @@ GAUGE = "memory:inuse_space:bytes:space:bytes"
 SLOW = "/api/v1/operations/slow"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "parameters", "traces"),
     [

@@ -78,6 +78,7 @@ def test_a_body_that_does_not_come_takes_no_turn(address: tuple[str, int], monke
     assert started == [PATH]
 
 
+@pytest.mark.slow
 def test_who_does_not_read_the_answer_keeps_no_turn_and_gets_all_of_it_later(address: tuple[str, int]) -> None:
     slow = connect(address, f"GET {PATH}/large HTTP/1.0\nHost: a\n\n")
     wait_until(lambda: started == [f"{PATH}/large"])

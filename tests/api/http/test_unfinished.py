@@ -4,6 +4,8 @@ import select
 import socket
 import time
 
+import pytest
+
 from api.http.app import create_app
 from api.http.middleware import limit_queries
 from api.settings import ApiSettings
@@ -14,6 +16,7 @@ from tests.waiting import PATIENCE_S, wait_until
 UNFINISHED = b"POST /api/v1/merge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
+@pytest.mark.slow
 def test_bodies_that_do_not_come_shut_out_nobody() -> None:
     """More than may be on their way: some are given up at once, and not when their time is over."""
     server = Server(create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")), "127.0.0.1:0")

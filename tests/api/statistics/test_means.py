@@ -29,6 +29,7 @@ def mean_of(values: Floats) -> Mean:
     return mean(len(values), float(values.sum()), float((values**2).sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(30, 30), (30, 300), (3000, 30), (1000, 1000), (1000, 4000)])
 @pytest.mark.parametrize("kind", ALIKE)
 def test_groups_that_are_alike_are_said_to_differ_in_one_case_of_twenty_at_most(

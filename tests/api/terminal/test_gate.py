@@ -101,6 +101,7 @@ def test_a_side_without_samples_and_waits_are_errors() -> None:
         check_diff(diff_of({"f": (9, 9)}, profile_type="off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"), 5, "share")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compare", ["share", "time"])
 @pytest.mark.parametrize("samples", [30, 300, 3_000])
 def test_no_more_than_one_comparison_of_twenty_fails_by_chance(compare: Compare, samples: int) -> None:

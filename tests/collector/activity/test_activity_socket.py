@@ -27,6 +27,8 @@ from icestream.tracing.threads import Context
 from tests.examples import examples
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = bytes(range(1, 25)) + b"\x01\x01\x00\x00"
 NOTHING = IntervalColumns([], [], [], [], [], [])
 NOW = 10**13

@@ -22,6 +22,8 @@ from icestream.tracing.threads import Context
 from tests.collector.activity.flooding import ATTACKER, OTHER, open_folder, send
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 SECOND = 10**9
 CONTEXT = Context(bytes(range(1, 25)) + bytes(4))
 

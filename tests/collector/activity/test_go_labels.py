@@ -24,7 +24,7 @@ from tests.collector.activity.publishing import Told, contexts, counted, line, s
 from tests.go import needs_go
 from tests.waiting import wait_until
 
-pytestmark = needs_go
+pytestmark = [needs_go, pytest.mark.slow]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

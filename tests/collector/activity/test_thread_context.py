@@ -30,6 +30,8 @@ from collector.processes.watch import Watcher
 from tests.collector.activity.publishing import Told, counted, go_on, line, sampled, start
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 DESCRIPTOR, GET_ADDR = (
     f"-mtls-dialect={name}" for name in (("desc", "trad") if platform.machine() == "aarch64" else ("gnu2", "gnu"))

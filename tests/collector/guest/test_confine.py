@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PREPARE = """
 import ctypes, os, resource, socket, subprocess, sys, threading
 from collector.guest.confine import confine

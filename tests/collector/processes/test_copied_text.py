@@ -14,6 +14,8 @@ from collector.processes.process_events import parse
 from tests.collector.processes import kernel_records as kernel
 from tests.collector.processes.test_mappings import address_of, located
 
+pytestmark = pytest.mark.slow
+
 LIBRARY = """
 int filler(int x) { return x * 3; }
 int hot(int x) { return x * 2; }

@@ -14,6 +14,8 @@ from collector.processes.process_events import Mapped
 from tests.collector.forging import BUILD_ID, NOBODY, compiled, folder, running_forged
 from tests.collector.symbols.test_debug_files import mapped
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["folder"]
 USER = 12_345
 SOURCE = """#include <unistd.h>

@@ -23,6 +23,8 @@ from collector.processes.perfmap import JitName
 from icestream.v1.common_pb2 import Mapping
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getchar(); return 0; }'
 
 

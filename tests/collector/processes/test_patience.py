@@ -20,6 +20,8 @@ from icestream.v1.common_pb2 import Mapping
 from tests.collector.slow_disk import SlowFile, slow_file
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 ME = os.getpid()
 QUICK_S = 0.2
 

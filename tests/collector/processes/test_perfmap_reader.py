@@ -36,6 +36,8 @@ from tests.collector.slow_disk import slow_file
 from tests.examples import examples
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 COMPILING = """
 import ctypes, mmap, os, sys
 memory = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,

@@ -16,6 +16,8 @@ from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.processes.regular_file import open_in_root, open_regular, status_in_root
 from tests.open_files import open_files
 
+pytestmark = pytest.mark.slow
+
 _IN_OPEN, _IN_NONBLOCK = 0x20, 0o4000
 
 

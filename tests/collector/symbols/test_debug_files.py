@@ -23,6 +23,8 @@ from collector.symbols.symbol_files import SymbolFiles
 from tests.open_files import open_files
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 static __attribute__((noinline)) int local(int x) { return x * 42; }
 int exported(int x) { return local(x) + 1; }

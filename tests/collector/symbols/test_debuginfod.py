@@ -64,6 +64,7 @@ def real_server(debug_file: Path, tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_real_server_gives_the_file_once_it_has_scanned_it(
     real_server: str, debug_file: Path, build_id: str, tmp_path: Path
 ) -> None:

@@ -21,6 +21,8 @@ from collector.symbols.symbol_files import SymbolFiles
 from tests.collector.forging import BUILD_ID, NOBODY, compiled, folder, running_forged
 from tests.collector.symbols.test_debug_files import mapped
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["folder"]
 USER = 12_345
 SOURCE = """#include <unistd.h>

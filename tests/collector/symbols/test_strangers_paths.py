@@ -20,6 +20,8 @@ from tests.collector.forging import BUILD_ID, NOBODY, compiled, folder
 from tests.collector.processes.test_regular_file import Opens
 from tests.collector.symbols.test_forged_names import SOURCE, USER, Seen, program, seen
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["folder", "program", "seen"]
 
 

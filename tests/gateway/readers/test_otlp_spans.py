@@ -204,6 +204,7 @@ def test_a_bad_id_in_json_costs_its_span_only(name: str, text: str) -> None:
     assert found.rejected == ({} if is_root else {"without valid IDs": 1})
 
 
+@pytest.mark.slow
 def test_spans_have_labels_of_their_resource_and_of_100_000_versions_few_are_kept() -> None:
     sets = RequestLabels(["service_version", "pod"])
     data = traces(span(NOW), k8s_pod_name="shop-1", service_version="1.1")

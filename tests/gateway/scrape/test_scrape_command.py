@@ -54,6 +54,7 @@ def test_the_targets_of_a_file_are_scraped_until_it_is_told_to_end(
     assert {dict(decode_raw(one.value()).series[0])["service"] for one in messages(in_process_broker, RAW)} == {"shop"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "listen", "told", "code"),
     [

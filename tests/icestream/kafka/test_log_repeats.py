@@ -33,6 +33,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[float], list[
     logging.getLogger().removeHandler(handler)
 
 
+@pytest.mark.slow
 def test_each_line_is_logged_once_and_then_how_often_lines_were_left_out(
     logged: Callable[[float], list[str]],
 ) -> None:

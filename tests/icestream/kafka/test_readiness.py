@@ -89,6 +89,7 @@ def test_partitions_of_which_no_leader_answers_do_not_stand_still() -> None:
     assert standing(looks, [{MOVES: 0, STUCK: 0}] * 5) == ""
 
 
+@pytest.mark.slow
 def test_a_client_that_cannot_be_made_is_told_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the files of certificates are being replaced; it goes on when they are there."""
     monkeypatch.setattr(readiness, "LOOK_S", 0.05)

@@ -296,6 +296,7 @@ def test_a_file_that_a_near_symbol_store_has_is_there_at_once(program: Program, 
     assert lines_of(caches, program)[0]
 
 
+@pytest.mark.slow
 def test_files_that_come_from_a_slow_symbol_store_are_bounded(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

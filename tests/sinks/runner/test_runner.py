@@ -308,6 +308,7 @@ def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaS
     assert sorted(written()) == sent
 
 
+@pytest.mark.slow
 def test_the_reason_for_not_being_ready_names_kafka_and_the_store_also_when_nothing_is_to_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,6 +22,8 @@ from collector.runtimes.python.symbols import Interpreter, find_interpreter
 from tests.collector.runtimes.python.interpreters import Interpreter as Installed
 from tests.collector.runtimes.python.interpreters import interpreters
 
+pytestmark = pytest.mark.slow
+
 OBJECTS = Path(__file__).parent / "objects.py"
 EACH = pytest.mark.parametrize(
     "python", interpreters(), ids=lambda python: f"{python.name}-{Path(python.library).name}"

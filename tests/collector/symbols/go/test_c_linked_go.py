@@ -22,7 +22,7 @@ from tests.collector.symbols.go.test_go_lines import MODULE_TEXT, built, check_c
 from tests.examples import examples
 from tests.go import needs_go
 
-pytestmark = needs_go
+pytestmark = [needs_go, pytest.mark.slow]
 
 RELATIVE = 8  # R_X86_64_RELATIVE
 BASE = 0x400000

@@ -94,7 +94,7 @@ CALLS = ["main.price", "main.discount", "main.checkout", "main.main", "runtime.m
 MODULE_TEXT = 8 * 22
 """Where runtime.moduledata has the address that functions count from."""
 
-pytestmark = needs_go
+pytestmark = [needs_go, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

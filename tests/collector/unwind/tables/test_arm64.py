@@ -6,9 +6,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from collector.unwind.cfi import steps as kinds
 from collector.unwind.cfi.steps import CFA_RBP, CFA_RSP, IN_LINK_REGISTER
 from collector.unwind.tables import table as unwind_table
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parents[1]
 _FDE = re.compile(r"^\S+ \S+ \S+ FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)")

@@ -39,6 +39,8 @@ from collector.unwind.tables.table import UnwindTable
 from tests.collector.unwind import readelf_frames
 from tests.collector.unwind.programs import GREENLET_BEGINS, HERE
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 #include <alloca.h>
 #include <stdio.h>
