@@ -2,8 +2,8 @@
 
 import * as api from "./api.js";
 import { withMatcher } from "./base/patterns.js";
-import { compareVersions, isVersion } from "./base/versions.js";
-import { comparisonOf } from "./controls/ticks.js";
+import { compareVersions, isVersion } from "./base/version_order.js";
+import { comparisonOf, MOST } from "./controls/ticks.js";
 
 const LABEL = "service_version";
 const MAX_GROUPS = 1000;
@@ -22,7 +22,7 @@ export async function versionsOf(values, signal) {
 
 /** What compares the two latest versions of a service. */
 export function latestVersions(selector, versions) {
-  const among = versions.slice(-10).map((name) => [name, withMatcher(selector, LABEL, name)]);
+  const among = versions.slice(-MOST).map((name) => [name, withMatcher(selector, LABEL, name)]);
   const [[, before], [, now]] = among.slice(-2);
   return comparisonOf(among, before, now);
 }

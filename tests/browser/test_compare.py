@@ -179,7 +179,7 @@ def test_versions_are_ordered_number_by_number(page: Page) -> None:
     page.open(view="compare")
     ordered = ["1.9", "1.9.1", "1.10-rc1", "1.10", "1.10-1", "v2.0", "10"]
     script = (
-        "import('./base/versions.js').then(({ compareVersions, isVersion }) =>"
+        "import('./base/version_order.js').then(({ compareVersions, isVersion }) =>"
         " done([given[0].toReversed().sort(compareVersions), given[1].filter(isVersion)]))"
     )
     assert page.js_async(script, ordered, [*ordered, "", "3f2a9c1", "node-1", "latest"]) == [ordered, ordered]

@@ -2,11 +2,11 @@
 // and by a list in Compare any of them.
 
 import { byId, element, visible } from "../base/dom.js";
-import { compareVersions, isVersion } from "../base/versions.js";
+import { compareVersions, isVersion } from "../base/version_order.js";
 import { baselineOf } from "../state.js";
 
 /** More rows are not compared: the first ones ticked are unticked again. */
-const MOST = 10;
+export const MOST = 10;
 
 export class Ticks {
   #ticked = new Map(); // {name, labels} by selector, as they were ticked

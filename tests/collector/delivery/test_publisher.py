@@ -31,6 +31,7 @@ from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 from standalone.supervisor.in_process_broker import InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka
+from tests.memory import resident_bytes
 from tests.pipeline.reading import follow
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -290,10 +291,6 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     assert publisher.close(PATIENCE_S) == 0
     spool.close()
     again.close()
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(

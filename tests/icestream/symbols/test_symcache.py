@@ -20,6 +20,7 @@ from icestream.symbols.line import Line
 from icestream.symbols.symbol_chunks import MAX_BYTES
 from icestream.symbols.symcache import SymCacheError, SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.memory import resident_bytes
 from tests.slow_store import SlowStore
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -153,10 +154,6 @@ def test_chunks_of_files_that_never_become_complete_take_no_memory(tmp_path: Pat
         assert not caches.add(SymbolFile.FromString(about.SerializeToString()))
     assert resident_bytes() - before < 60_000_000
     assert used_bytes(tmp_path) <= MAX_BYTES
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def used_bytes(folder: Path) -> int:

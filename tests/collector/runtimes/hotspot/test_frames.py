@@ -1,6 +1,5 @@
 """Stacks of real JVMs, beside the calls that are known and the times that the program itself has measured."""
 
-import mmap
 import subprocess
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from tests.collector.activity.flooding import open_folder
 from tests.collector.hanging import USER
 from tests.collector.runtimes.hotspot.jvms import EACH, NEEDS_JAVA, SOURCES, homes, started, version
 from tests.collector.watching import watching
+from tests.memory import resident_bytes
 from tests.shares import compare_share
 from tests.waiting import PATIENCE_S
 
@@ -148,10 +148,6 @@ def test_stacks_of_virtual_threads_reach_their_start(watched: tuple[Host, Sample
     assert all("jdk.internal.vm.Continuation.enterSpecial" in stack for stack in seen.of("Known.work"))
 
 
-def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE / 1e6
-
-
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with open_folder() as path:
@@ -170,7 +166,7 @@ def test_a_process_that_lies_about_its_jvm_harms_no_other(watched: tuple[Host, S
             while not host.ready(honest.pid):
                 time.sleep(0.05)
             sampler.drain()
-            seen, lied, cpu_s, memory_mb = Seen(), Seen(), time.process_time(), resident_mb()
+            seen, lied, cpu_s, memory = Seen(), Seen(), time.process_time(), resident_bytes()
             until = time.monotonic() + PATIENCE_S
             while min(seen.stacks.total(), lied.stacks.total()) < SAMPLES and time.monotonic() < until:
                 time.sleep(0.2)
@@ -183,6 +179,6 @@ def test_a_process_that_lies_about_its_jvm_harms_no_other(watched: tuple[Host, S
     assert lied.stacks.total() >= SAMPLES
     assert any("[hotspot]" in stack for stack in lied.stacks)  # it is believed to be a JVM
     compare_share("whole stacks beside a process that lies", 1, seen.whole(), 0.01)
-    print(f"{time.process_time() - cpu_s:.1f} CPU s, {resident_mb() - memory_mb:.0f} MB more")
-    assert resident_mb() - memory_mb < 64
+    print(f"{time.process_time() - cpu_s:.1f} CPU s, {(resident_bytes() - memory) / 1e6:.0f} MB more")
+    assert resident_bytes() - memory < 64_000_000
     assert {name for stack in lied.stacks for name in stack if name.startswith("Known.")} == set()
