@@ -36,6 +36,10 @@ struct hotspot_process {
 	u32 method_const;
 	u32 const_size; /* of a ConstMethod: the bytecodes follow */
 	u32 const_code_size;
+	u32 const_constants; /* the ConstantPool */
+	u32 pool_holder;	 /* the Klass */
+	u32 class_name;		 /* the Symbol */
+	u32 symbol_uses; /* how often it is in use, and in the upper half 16 random bits */
 	u32 unused;
 };
 

@@ -12,7 +12,7 @@
  *
  * A frame of a compiled method, or of a stub, is a managed frame HOTSPOT_CODE: the blob; as check the number of the
  * compilation, which is unique in its process, or 0; and how far its code, or that of a stub its blob, was executed. One
- * of an interpreted method is HOTSPOT_METHOD: the Method; as check the address of its ConstMethod / 8; and the bytecode.
+ * of an interpreted method is HOTSPOT_METHOD: the Method; a check, see check_of; and the bytecode.
  */
 #ifndef ICESTREAM_HOTSPOT_FRAMES_H
 #define ICESTREAM_HOTSPOT_FRAMES_H
@@ -35,9 +35,13 @@
 #define NATIVE_NMETHOD 0x6e2065766974616eULL /* "native n" */
 #define INTERPRETER 0x6572707265746e49ULL	   /* "Interpre" */
 #define ADAPTERS 0x204932432f433249ULL	   /* "I2C/C2I " */
+#define METHOD_HANDLES 0x61486f646874654dULL /* "MethodHa" */
 #define VTABLES 0x6320656c62617476ULL	   /* "vtable c" */
 #define STUBS 0x74756f5262757453ULL	   /* "StubRout" */
 #define CONTINUATION_STUBS 0x61756e69746e6f63ULL /* "continua", behind "StubRoutines (" */
+
+/* What the stub that compiled methods call at their entry after a collection of garbage pushes before rbp. */
+#define ENTRY_BARRIER (~0ULL)
 
 enum { RAX = 0, RBX = 3, R13 = 13 }; /* in walk.registers */
 enum frame_state { FRAME_THERE, ONLY_PUSHED_RBP, NO_FRAME };
@@ -274,11 +278,15 @@ static __always_inline bool leave_stub(struct walk *w, struct caller *c)
 {
 	u64 *words = w->hotspot.words, top[2] = {};
 	bool has_frame = w->bp - w->sp < MOST_FRAME_BYTES && !(w->bp & 7) &&
-					 !bpf_probe_read_user(words, 2 * sizeof(u64), (void *)w->bp);
+					 !bpf_probe_read_user(words, 3 * sizeof(u64), (void *)w->bp);
 
 	c->bp = words[0];
 	c->pc = words[1];
 	c->sp = w->bp + 16;
+	if (c->pc == ENTRY_BARRIER) {
+		c->pc = words[2];
+		c->sp += 8;
+	}
 	if (!w->interrupted)
 		return has_frame && returns_to(c->pc, false);
 	if (has_frame && called_this(w, c->pc, MOST_STUB_BYTES))
@@ -301,6 +309,20 @@ static __always_inline bool leave_stub(struct walk *w, struct caller *c)
 	return true;
 }
 
+/* Tells a method from one at the same address, and with its ConstMethod at the same address: that is usual where classes
+ * of one form are loaded and unloaded. Their names differ, and a name that was freed and made again has another hash.
+ * 0: it cannot be read. */
+static __always_inline u32 check_of(struct hotspot_process *p, u64 constants)
+{
+	u64 at;
+	u32 uses;
+
+	if (!read_word(constants + p->const_constants, &at) || !read_word(at + p->pool_holder, &at) ||
+		!read_word(at + p->class_name, &at) || bpf_probe_read_user(&uses, sizeof(uses), (void *)(at + p->symbol_uses)))
+		return 0;
+	return (u32)(constants >> 3) ^ (u32)at ^ (uses & 0xffff0000);
+}
+
 /* Notes which method is interpreted, and how far. False: `bytecode` is no address of its bytecodes. */
 static __always_inline bool note_interpreted(struct hotspot_process *p, struct managed_frame *frame, u64 method, u64 bytecode)
 {
@@ -313,7 +335,7 @@ static __always_inline bool note_interpreted(struct hotspot_process *p, struct m
 	offset = bytecode - constants - p->const_size;
 	frame->kind = HOTSPOT_METHOD;
 	frame->object = method;
-	frame->check = constants >> 3;
+	frame->check = check_of(p, constants);
 	frame->position = offset < size ? offset : 0;
 	return offset < size;
 }
@@ -386,8 +408,8 @@ VERIFIED_ONCE int hotspot_step(void)
 		return STOP(VIRTUAL_THREAD);
 	if (name == INTERPRETER)
 		found = leave_interpreted(w, p, &c, &frame);
-	else if (name == ADAPTERS || name == VTABLES)
-		found = leave_at_entry(w, &c, name == ADAPTERS);
+	else if (name == ADAPTERS || name == METHOD_HANDLES || name == VTABLES)
+		found = leave_at_entry(w, &c, name != VTABLES);
 	else if (words && words < MOST_FRAME_WORDS)
 		found = leave_sized_frame(w, &c, code, complete, 8 * words, name != NMETHOD);
 	else

@@ -6,7 +6,7 @@ which it was inlined, which method it is of, and its bytecode + 1. Methods are n
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,7 +116,8 @@ def read_blobs(memory: Memory, layout: HotspotLayout, addresses: Iterable[int]) 
         compiled = name in COMPILED
         check = _int(head, layout.walk.nmethod_compile_id) & 0xFFFFFFFF if compiled else 0
         method = _word(head, layout.names.nmethod_method) & _POINTER if compiled else 0
-        result[at] = Blob(_readable(name), check, method, False, None)
+        # Without a method: its class was unloaded.
+        result[at] = Blob("" if compiled and not method else _readable(name), check, method, False, None)
         areas += _areas(layout.names, at, head) if name == COMPILED[0] else [(0, 0)] * 3
     tables = memory(areas) if any(size for _, size in areas) else [None] * len(areas)
     for blob, places, scopes, metadata in zip(result.values(), tables[::3], tables[1::3], tables[2::3], strict=True):
@@ -124,6 +125,22 @@ def read_blobs(memory: Memory, layout: HotspotLayout, addresses: Iterable[int]) 
             blob.has_scopes = True
             blob.scopes = Scopes(places, scopes, metadata, layout.names.excluded_zero)
     return result
+
+
+def unloaded(memory: Memory, layout: HotspotLayout, blobs: Mapping[int, Blob]) -> set[int]:
+    """Those of the compiled methods that are not there any more: since they were read, all they refer to may have been
+    replaced."""
+    walk = layout.walk
+    compiled = [at for at, blob in blobs.items() if blob.method]
+    data = memory([(at - walk.block_header, walk.block_header + layout.names.nmethod_bytes) for at in compiled])
+    return {
+        at
+        for at, block in zip(compiled, data, strict=True)
+        if not block
+        or not block[walk.block_used]
+        or _int(block, walk.block_header + walk.nmethod_compile_id) & 0xFFFFFFFF != blobs[at].check
+        or _word(block, walk.block_header + layout.names.nmethod_method) & _POINTER != blobs[at].method
+    }
 
 
 def _readable(name: bytes) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from collector.processes.jit_name import JitName
 from collector.runtimes.cache import Key, ObjectCache
 from collector.runtimes.frames import Kind, ManagedFrame
-from collector.runtimes.hotspot.blobs import NOWHERE, Blob, Inlined, read_blobs
+from collector.runtimes.hotspot.blobs import NOWHERE, Blob, Inlined, read_blobs, unloaded
 from collector.runtimes.hotspot.layout import HotspotLayout
-from collector.runtimes.hotspot.methods import Method, const_methods, read_methods
+from collector.runtimes.hotspot.methods import Method, find_parts, read_methods
 from collector.runtimes.hotspot.vm_structs import Memory
 
 MAX_TABLE_BYTES = 8 << 20
@@ -68,6 +68,8 @@ class HotspotCode:
             if blob.method
         }
         check_of = self._read_methods(pid, jvm, set().union(methods, *methods_of.values()))
+        for at in unloaded(jvm.memory, jvm.layout, found):
+            found[at] = Blob("", found[at].check, 0, False, None)
         known = {
             Key(pid, at, blob.check): _Known(
                 blob, jvm.call_stub_return - at - 1, {m: check_of[m] for m in methods_of.get(at, ()) if m in check_of}
@@ -105,13 +107,15 @@ class HotspotCode:
 
     def _read_methods(self, pid: int, jvm: Jvm, addresses: set[int]) -> dict[int, int]:
         """Reads those that are not known, or not fresh. Returns the check of each that has a name."""
-        const_of = const_methods(jvm.memory, jvm.layout, addresses)
-        key_of = {at: Key(pid, at, const >> 3 & 0xFFFFFFFF) for at, const in const_of.items()}
+        parts = find_parts(jvm.memory, jvm.layout, addresses)
+        key_of = {at: Key(pid, at, each.check) for at, each in parts.items()}
         oldest = time.monotonic() - FRESH_S
         fresh = {key for key, known in self._methods.find(key_of.values()).items() if known.read_s >= oldest}
         found = read_methods(
-            jvm.memory, jvm.layout, {at: const for at, const in const_of.items() if key_of[at] not in fresh}
+            jvm.memory, jvm.layout, {at: each for at, each in parts.items() if key_of[at] not in fresh}
         )
+        again = find_parts(jvm.memory, jvm.layout, found)  # another one may have taken its place meanwhile
+        found = {at: method for at, method in found.items() if again.get(at) == parts[at]}
         self._methods.add({key_of[at]: _Timed(method) for at, method in found.items()})
         return {at: key.check for at, key in key_of.items() if key in fresh or at in found}
 

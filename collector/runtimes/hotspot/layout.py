@@ -32,6 +32,10 @@ class WalkLayout:
     method_const: int
     const_size: int  # bytes of ConstMethod: bytecodes follow
     const_code_size: int
+    const_constants: int
+    pool_holder: int
+    class_name: int
+    symbol_uses: int  # u32: how often it is in use; the upper half is random
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,12 @@ class NameLayout:
     mutable_data: int  # since 25
     mutable_size: int
     relocation_size: int
-    const_constants: int
     const_bytes: int  # of the whole ConstMethod, in words
     const_flags: int
     const_name: int
     pool_bytes: int
-    pool_holder: int
     pool_source_file: int  # since 15
     class_source_file: int  # before
-    class_name: int
     symbol_length: int
     symbol_body: int
     excluded_zero: int  # 1 since 20: UNSIGNED5 has no zero bytes
@@ -139,6 +140,10 @@ def layout(version: int, structs: VmStructs) -> HotspotLayout:
         method_const=at("Method._constMethod"),
         const_size=size("ConstMethod"),
         const_code_size=at("ConstMethod._code_size"),
+        const_constants=at("ConstMethod._constants"),
+        pool_holder=at("ConstantPool._pool_holder"),
+        class_name=at("Klass._name"),
+        symbol_uses=at("Symbol._hash_and_refcount", "Symbol._refcount"),
     )
     names = NameLayout(
         nmethod_bytes=size("nmethod"),
@@ -153,17 +158,14 @@ def layout(version: int, structs: VmStructs) -> HotspotLayout:
         mutable_data=at("CodeBlob._mutable_data") if mutable else 0,
         mutable_size=at("CodeBlob._mutable_data_size") if mutable else 0,
         relocation_size=at("CodeBlob._relocation_size") if mutable else 0,
-        const_constants=at("ConstMethod._constants"),
         const_bytes=at("ConstMethod._constMethod_size"),
         const_flags=at("ConstMethod._flags._flags", "ConstMethod._flags"),
         const_name=at("ConstMethod._name_index"),
         pool_bytes=size("ConstantPool"),
-        pool_holder=at("ConstantPool._pool_holder"),
         pool_source_file=fields.get("ConstantPool._source_file_name_index", 0),
         class_source_file=0
         if "ConstantPool._source_file_name_index" in fields
         else at("InstanceKlass._source_file_name_index"),
-        class_name=at("Klass._name"),
         symbol_length=at("Symbol._length"),
         symbol_body=at("Symbol._body"),
         excluded_zero=int(version >= NO_ZERO_BYTES),

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from collector.runtimes.hotspot import names
-from collector.runtimes.hotspot.layout import HotspotLayout
+from collector.runtimes.hotspot.layout import HotspotLayout, NameLayout
 from collector.runtimes.hotspot.unsigned5 import Lines, read_lines
 from collector.runtimes.hotspot.vm_structs import Memory
 
 MAX_NAME_BYTES = 1000
 MAX_TABLE_BYTES = 1 << 16
+_USES = 0xFFFF  # how often a Symbol is in use; above are random bits
 _HAS_LINES = 1  # in ConstMethod's flags
 _POOL_ENTRY = (1 << 48) - 2  # the lowest bit is a mark
 
@@ -36,72 +37,80 @@ class Method:
         return self._lines.at(bytecode)
 
 
-class _Names(NamedTuple):
-    """Addresses of a method's names: Symbols."""
+class MethodParts(NamedTuple):
+    """Addresses of what a Method leads to, and what tells it from others at its address."""
 
-    method: int
-    class_: int
-    source: int
-
-
-def const_methods(memory: Memory, layout: HotspotLayout, methods: Iterable[int]) -> dict[int, int]:
-    """Method -> its ConstMethod, of those that can be read."""
-    return _pointers(memory, {at: at + layout.walk.method_const for at in methods})
+    const: int  # ConstMethod
+    pool: int  # ConstantPool
+    class_: int  # Klass
+    name: int  # its Symbol
+    check: int
 
 
-def read_methods(memory: Memory, layout: HotspotLayout, const_of: dict[int, int]) -> dict[int, Method]:
-    """Returns those of the methods (Method -> its ConstMethod) that have names, in six rounds of reading."""
+def find_parts(memory: Memory, layout: HotspotLayout, methods: Iterable[int]) -> dict[int, MethodParts]:
+    """Method -> its parts, of those that can be read, in five rounds of reading."""
+    walk = layout.walk
+    consts = _pointers(memory, {at: at + walk.method_const for at in methods})
+    pools = _pointers(memory, {at: const + walk.const_constants for at, const in consts.items()})
+    classes = _pointers(memory, {at: pool + walk.pool_holder for at, pool in pools.items()})
+    symbols = _pointers(memory, {at: class_ + walk.class_name for at, class_ in classes.items()})
+    uses = _read(memory, {at: (symbol + walk.symbol_uses, 4) for at, symbol in symbols.items()})
+    return {
+        at: MethodParts(consts[at], pools[at], classes[at], symbols[at], _check(consts[at], symbols[at], word))
+        for at, data in uses.items()
+        if (word := int.from_bytes(data, "little")) & _USES  # else the class was unloaded
+    }
+
+
+def _check(const: int, name: int, uses: int) -> int:
+    """As the eBPF program does (check_of)."""
+    return (const >> 3 ^ name ^ uses & ~_USES) & 0xFFFFFFFF
+
+
+def read_methods(memory: Memory, layout: HotspotLayout, parts: dict[int, MethodParts]) -> dict[int, Method]:
+    """Returns those of the methods that have names, in four rounds of reading."""
     walk, fields = layout.walk, layout.names
-    heads = _read(memory, {at: (const, walk.const_size) for at, const in const_of.items()})
+    heads = _read(memory, {at: (each.const, walk.const_size) for at, each in parts.items()})
     tables: dict[int, tuple[int, int]] = {}
-    pools, name_at = dict[int, int](), dict[int, int]()
+    name_at = dict[int, int]()
     for at, head in heads.items():
         (words,) = struct.unpack_from("<i", head, fields.const_bytes)
         code_size, name_index = (
             struct.unpack_from("<H", head, o)[0] for o in (walk.const_code_size, fields.const_name)
         )
-        (pools[at],) = struct.unpack_from("<Q", head, fields.const_constants)
-        name_at[at] = pools[at] + fields.pool_bytes + 8 * name_index
+        name_at[at] = parts[at].pool + fields.pool_bytes + 8 * name_index
         start = walk.const_size + code_size
         if head[fields.const_flags] & _HAS_LINES and 8 * words > start:
-            tables[at] = const_of[at] + start, min(8 * words - start, MAX_TABLE_BYTES)
-    holders = _pointers(memory, {at: pool + fields.pool_holder for at, pool in pools.items()})
-    symbols = _names(memory, layout, pools, holders, _pointers(memory, name_at))
+            tables[at] = parts[at].const + start, min(8 * words - start, MAX_TABLE_BYTES)
+    methods, sources = _pointers(memory, name_at), _sources(memory, fields, {at: parts[at] for at in heads})
     lines = _read(memory, tables)
+    symbols = {at: (parts[at].name, name & _POOL_ENTRY, sources.get(at, 0)) for at, name in methods.items()}
     text = _symbols(memory, layout, {symbol for each in symbols.values() for symbol in each if symbol})
     result = {}
-    for at, each in symbols.items():
+    for at, (class_symbol, method_symbol, source_symbol) in symbols.items():
         try:
-            class_ = text[each.class_]
-            function = names.method_name(class_, text[each.method])
+            class_ = text[class_symbol]
+            function = names.method_name(class_, text[method_symbol])
         except (KeyError, ValueError):
             continue
-        file = names.file_name(class_, text.get(each.source, ""))
+        file = names.file_name(class_, text.get(source_symbol, ""))
         result[at] = Method(sys.intern(function), sys.intern(file), lines.get(at, b""), fields.excluded_zero)
     return result
 
 
-def _names(
-    memory: Memory, layout: HotspotLayout, pools: dict[int, int], holders: dict[int, int], names: dict[int, int]
-) -> dict[int, _Names]:
-    fields = layout.names
-    classes = _pointers(memory, {at: holder + fields.class_name for at, holder in holders.items()})
+def _sources(memory: Memory, fields: NameLayout, parts: dict[int, MethodParts]) -> dict[int, int]:
+    """Method -> the Symbol with the name of its source file, if there is one."""
     if fields.pool_source_file:
-        index_at = {at: pools[at] + fields.pool_source_file for at in classes}
+        index_at = {at: each.pool + fields.pool_source_file for at, each in parts.items()}
     else:
-        index_at = {at: holders[at] + fields.class_source_file for at in classes}
+        index_at = {at: each.class_ + fields.class_source_file for at, each in parts.items()}
     indices = _read(memory, {at: (address, 2) for at, address in index_at.items()})
     source_at = {
-        at: pools[at] + fields.pool_bytes + 8 * index
+        at: parts[at].pool + fields.pool_bytes + 8 * index
         for at, data in indices.items()
         if (index := int.from_bytes(data, "little"))
     }
-    sources = _pointers(memory, source_at)
-    return {
-        at: _Names(names[at] & _POOL_ENTRY, name, sources.get(at, 0) & _POOL_ENTRY)
-        for at, name in classes.items()
-        if at in names
-    }
+    return {at: source & _POOL_ENTRY for at, source in _pointers(memory, source_at).items()}
 
 
 def _symbols(memory: Memory, layout: HotspotLayout, addresses: set[int]) -> dict[int, str]:
