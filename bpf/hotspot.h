@@ -37,9 +37,11 @@ struct hotspot_process {
 	u32 const_size; /* of a ConstMethod: the bytecodes follow */
 	u32 const_code_size;
 	u32 const_constants; /* the ConstantPool */
-	u32 pool_holder;	 /* the Klass */
-	u32 class_name;		 /* the Symbol */
-	u32 symbol_uses; /* how often it is in use, and in the upper half 16 random bits */
+	u32 const_name;		 /* which entry of it is the method's name, a Symbol */
+	u32 pool_bytes;
+	u32 pool_holder; /* the Klass */
+	u32 class_name;	 /* a Symbol */
+	u32 symbol_hash; /* a word whose upper half is random */
 	u32 unused;
 };
 

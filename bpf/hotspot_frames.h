@@ -309,18 +309,30 @@ static __always_inline bool leave_stub(struct walk *w, struct caller *c)
 	return true;
 }
 
+static __always_inline bool add_symbol(struct hotspot_process *p, u64 symbol, u32 *check)
+{
+	u32 hash;
+
+	if (bpf_probe_read_user(&hash, sizeof(hash), (void *)(symbol + p->symbol_hash)))
+		return false;
+	*check ^= (u32)symbol ^ (hash & 0xffff0000);
+	return true;
+}
+
 /* Tells a method from one at the same address, and with its ConstMethod at the same address: that is usual where classes
- * of one form are loaded and unloaded. Their names differ, and a name that was freed and made again has another hash.
- * 0: it cannot be read. */
+ * of one form are loaded and unloaded. A name of it or its class that was freed and made again has another hash. 0: it
+ * cannot be read. */
 static __always_inline u32 check_of(struct hotspot_process *p, u64 constants)
 {
-	u64 at;
-	u32 uses;
+	u32 check = constants >> 3;
+	u64 pool, class, name;
+	u16 index;
 
-	if (!read_word(constants + p->const_constants, &at) || !read_word(at + p->pool_holder, &at) ||
-		!read_word(at + p->class_name, &at) || bpf_probe_read_user(&uses, sizeof(uses), (void *)(at + p->symbol_uses)))
+	if (bpf_probe_read_user(&index, sizeof(index), (void *)(constants + p->const_name)) ||
+		!read_word(constants + p->const_constants, &pool) || !read_word(pool + p->pool_bytes + 8 * index, &name) ||
+		!read_word(pool + p->pool_holder, &class) || !read_word(class + p->class_name, &class))
 		return 0;
-	return (u32)(constants >> 3) ^ (u32)at ^ (uses & 0xffff0000);
+	return add_symbol(p, name & ~1ULL, &check) && add_symbol(p, class, &check) ? check : 0;
 }
 
 /* Notes which method is interpreted, and how far. False: `bytecode` is no address of its bytecodes. */

@@ -115,7 +115,7 @@ class HotspotCode:
             jvm.memory, jvm.layout, {at: each for at, each in parts.items() if key_of[at] not in fresh}
         )
         again = find_parts(jvm.memory, jvm.layout, found)  # another one may have taken its place meanwhile
-        found = {at: method for at, method in found.items() if again.get(at) == parts[at]}
+        found = {at: method for at, method in found.items() if at in again and again[at].check == parts[at].check}
         self._methods.add({key_of[at]: _Timed(method) for at, method in found.items()})
         return {at: key.check for at, key in key_of.items() if key in fresh or at in found}
 

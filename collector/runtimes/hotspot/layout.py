@@ -33,9 +33,11 @@ class WalkLayout:
     const_size: int  # bytes of ConstMethod: bytecodes follow
     const_code_size: int
     const_constants: int
+    const_name: int  # u16
+    pool_bytes: int
     pool_holder: int
     class_name: int
-    symbol_uses: int  # u32: how often it is in use; the upper half is random
+    symbol_hash: int  # u32: the upper half is random
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,6 @@ class NameLayout:
     relocation_size: int
     const_bytes: int  # of the whole ConstMethod, in words
     const_flags: int
-    const_name: int
-    pool_bytes: int
     pool_source_file: int  # since 15
     class_source_file: int  # before
     symbol_length: int
@@ -141,9 +141,11 @@ def layout(version: int, structs: VmStructs) -> HotspotLayout:
         const_size=size("ConstMethod"),
         const_code_size=at("ConstMethod._code_size"),
         const_constants=at("ConstMethod._constants"),
+        const_name=at("ConstMethod._name_index"),
+        pool_bytes=size("ConstantPool"),
         pool_holder=at("ConstantPool._pool_holder"),
         class_name=at("Klass._name"),
-        symbol_uses=at("Symbol._hash_and_refcount", "Symbol._refcount"),
+        symbol_hash=at("Symbol._hash_and_refcount", "Symbol._refcount"),
     )
     names = NameLayout(
         nmethod_bytes=size("nmethod"),
@@ -160,8 +162,6 @@ def layout(version: int, structs: VmStructs) -> HotspotLayout:
         relocation_size=at("CodeBlob._relocation_size") if mutable else 0,
         const_bytes=at("ConstMethod._constMethod_size"),
         const_flags=at("ConstMethod._flags._flags", "ConstMethod._flags"),
-        const_name=at("ConstMethod._name_index"),
-        pool_bytes=size("ConstantPool"),
         pool_source_file=fields.get("ConstantPool._source_file_name_index", 0),
         class_source_file=0
         if "ConstantPool._source_file_name_index" in fields

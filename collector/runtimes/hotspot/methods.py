@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from collector.runtimes.hotspot import names
-from collector.runtimes.hotspot.layout import HotspotLayout, NameLayout
+from collector.runtimes.hotspot.layout import HotspotLayout
 from collector.runtimes.hotspot.unsigned5 import Lines, read_lines
 from collector.runtimes.hotspot.vm_structs import Memory
 
 MAX_NAME_BYTES = 1000
 MAX_TABLE_BYTES = 1 << 16
-_USES = 0xFFFF  # how often a Symbol is in use; above are random bits
+_HASH = 0xFFFF0000
 _HAS_LINES = 1  # in ConstMethod's flags
 _POOL_ENTRY = (1 << 48) - 2  # the lowest bit is a mark
 
@@ -38,75 +38,80 @@ class Method:
 
 
 class MethodParts(NamedTuple):
-    """Addresses of what a Method leads to, and what tells it from others at its address."""
+    """What a Method leads to, and what tells it from others at its address."""
 
     const: int  # ConstMethod
+    head: bytes  # of it
     pool: int  # ConstantPool
     class_: int  # Klass
-    name: int  # its Symbol
+    class_name: int  # a Symbol
+    name: int  # a Symbol
     check: int
 
 
 def find_parts(memory: Memory, layout: HotspotLayout, methods: Iterable[int]) -> dict[int, MethodParts]:
-    """Method -> its parts, of those that can be read, in five rounds of reading."""
+    """Method -> its parts, of those that can be read, in six rounds of reading."""
     walk = layout.walk
     consts = _pointers(memory, {at: at + walk.method_const for at in methods})
-    pools = _pointers(memory, {at: const + walk.const_constants for at, const in consts.items()})
-    classes = _pointers(memory, {at: pool + walk.pool_holder for at, pool in pools.items()})
-    symbols = _pointers(memory, {at: class_ + walk.class_name for at, class_ in classes.items()})
-    uses = _read(memory, {at: (symbol + walk.symbol_uses, 4) for at, symbol in symbols.items()})
+    heads = _read(memory, {at: (const, walk.const_size) for at, const in consts.items()})
+    pools = {at: struct.unpack_from("<Q", head, walk.const_constants)[0] for at, head in heads.items()}
+    entries = {at: struct.unpack_from("<H", head, walk.const_name)[0] for at, head in heads.items()}
+    method_names = _pointers(memory, {at: pool + walk.pool_bytes + 8 * entries[at] for at, pool in pools.items()})
+    classes = _pointers(memory, {at: pools[at] + walk.pool_holder for at in method_names})
+    class_names = _pointers(memory, {at: class_ + walk.class_name for at, class_ in classes.items()})
+    symbols = {at: (name, method_names[at] & _POOL_ENTRY) for at, name in class_names.items()}
+    hashes = _read(memory, {each: (each + walk.symbol_hash, 4) for both in symbols.values() for each in both})
     return {
-        at: MethodParts(consts[at], pools[at], classes[at], symbols[at], _check(consts[at], symbols[at], word))
-        for at, data in uses.items()
-        if (word := int.from_bytes(data, "little")) & _USES  # else the class was unloaded
+        at: MethodParts(consts[at], heads[at], pools[at], classes[at], *both, _check(consts[at], hashes, both))
+        for at, both in symbols.items()
+        if all(each in hashes for each in both)
     }
 
 
-def _check(const: int, name: int, uses: int) -> int:
+def _check(const: int, hashes: dict[int, bytes], symbols: Iterable[int]) -> int:
     """As the eBPF program does (check_of)."""
-    return (const >> 3 ^ name ^ uses & ~_USES) & 0xFFFFFFFF
+    check = const >> 3
+    for each in symbols:
+        check ^= each ^ int.from_bytes(hashes[each], "little") & _HASH
+    return check & 0xFFFFFFFF
 
 
 def read_methods(memory: Memory, layout: HotspotLayout, parts: dict[int, MethodParts]) -> dict[int, Method]:
-    """Returns those of the methods that have names, in four rounds of reading."""
+    """Returns those of the methods that have names, in five rounds of reading."""
     walk, fields = layout.walk, layout.names
-    heads = _read(memory, {at: (each.const, walk.const_size) for at, each in parts.items()})
     tables: dict[int, tuple[int, int]] = {}
-    name_at = dict[int, int]()
-    for at, head in heads.items():
-        (words,) = struct.unpack_from("<i", head, fields.const_bytes)
-        code_size, name_index = (
-            struct.unpack_from("<H", head, o)[0] for o in (walk.const_code_size, fields.const_name)
-        )
-        name_at[at] = parts[at].pool + fields.pool_bytes + 8 * name_index
+    for at, each in parts.items():
+        (words,) = struct.unpack_from("<i", each.head, fields.const_bytes)
+        (code_size,) = struct.unpack_from("<H", each.head, walk.const_code_size)
         start = walk.const_size + code_size
-        if head[fields.const_flags] & _HAS_LINES and 8 * words > start:
-            tables[at] = parts[at].const + start, min(8 * words - start, MAX_TABLE_BYTES)
-    methods, sources = _pointers(memory, name_at), _sources(memory, fields, {at: parts[at] for at in heads})
+        if each.head[fields.const_flags] & _HAS_LINES and 8 * words > start:
+            tables[at] = each.const + start, min(8 * words - start, MAX_TABLE_BYTES)
+    sources = _sources(memory, layout, parts)
     lines = _read(memory, tables)
-    symbols = {at: (parts[at].name, name & _POOL_ENTRY, sources.get(at, 0)) for at, name in methods.items()}
-    text = _symbols(memory, layout, {symbol for each in symbols.values() for symbol in each if symbol})
+    symbols = {each.class_name for each in parts.values()} | {each.name for each in parts.values()}
+    text = _symbols(memory, layout, symbols | set(sources.values()))
     result = {}
-    for at, (class_symbol, method_symbol, source_symbol) in symbols.items():
+    for at, each in parts.items():
         try:
-            class_ = text[class_symbol]
-            function = names.method_name(class_, text[method_symbol])
+            class_ = text[each.class_name]
+            function = names.method_name(class_, text[each.name])
         except (KeyError, ValueError):
             continue
-        file = names.file_name(class_, text.get(source_symbol, ""))
+        file = names.file_name(class_, text.get(sources.get(at, 0), ""))
         result[at] = Method(sys.intern(function), sys.intern(file), lines.get(at, b""), fields.excluded_zero)
     return result
 
 
-def _sources(memory: Memory, fields: NameLayout, parts: dict[int, MethodParts]) -> dict[int, int]:
+def _sources(memory: Memory, layout: HotspotLayout, parts: dict[int, MethodParts]) -> dict[int, int]:
     """Method -> the Symbol with the name of its source file, if there is one."""
+    fields, pool_bytes = layout.names, layout.walk.pool_bytes
     if fields.pool_source_file:
         index_at = {at: each.pool + fields.pool_source_file for at, each in parts.items()}
     else:
         index_at = {at: each.class_ + fields.class_source_file for at, each in parts.items()}
     indices = _read(memory, {at: (address, 2) for at, address in index_at.items()})
     source_at = {
-        at: parts[at].pool + fields.pool_bytes + 8 * index
+        at: parts[at].pool + pool_bytes + 8 * index
         for at, data in indices.items()
         if (index := int.from_bytes(data, "little"))
     }

@@ -173,9 +173,9 @@ def _read_memory(pid: int, areas: Sequence[tuple[int, int]]) -> list[bytes | Non
         return [None] * len(areas)
 
 
-_LAYOUT_BYTES = 80
+_LAYOUT_BYTES = 88
 
 
 def _pack(known: HotspotLayout) -> bytes:
     """The offsets in struct hotspot_process of bpf/hotspot.h."""
-    return struct.pack("=19II", *astuple(known.walk), 0)
+    return struct.pack("=21II", *astuple(known.walk), 0)

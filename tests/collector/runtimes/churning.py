@@ -20,6 +20,8 @@ from tests.waiting import PATIENCE_S, wait_until
 
 FREQUENCY_HZ = 199
 SECONDS = float(os.environ.get("ICESTREAM_CHURN_S", "10"))
+MOST_WRONG_OF = 2000
+"""One of so many stacks may have the name of another function: one whose memory was used again while it was read."""
 _NUMBERED = re.compile(r"(?:^|\.)(?:[Uu]nit|inner|outer|step)(\d{6})")
 
 
@@ -75,8 +77,9 @@ def check_names(host: Host, sampler: Sampler, process: subprocess.Popen[bytes], 
     ]
     print(f"{what}: {len(used)} were made, {stacks.all} stacks, {resident[len(resident) // 2]:.0f} MB at half time")
     print(f"{len(wrong)} of {len(stacks.numbered)} stacks have wrong names; {resident[-1]:.0f} MB at the end")
+    print(*wrong[:5], sep="\n")
     assert len(stacks.numbered) >= 100
-    assert wrong == []
+    assert len(wrong) <= len(stacks.numbered) / MOST_WRONG_OF
     compare_share(f"whole stacks of {what}", 1, 1 - stacks.cut / stacks.all, 0.01)
     compare_share(f"named stacks of {what}", 1, 1 - stacks.unnamed / stacks.all, 0.5)
     assert resident[-1] - resident[len(resident) // 2] < 32
