@@ -20,6 +20,7 @@ enum managed_kind {
 	V8_FUNCTION, /* a SharedFunctionInfo of V8 (v8_frames.h) */
 	HOTSPOT_CODE, /* a blob of a JVM (hotspot_frames.h) */
 	HOTSPOT_METHOD, /* a Method of it */
+	V8_CODE, /* only in requests: an address in code that V8 has compiled */
 };
 
 #define PLACE_SHIFT 48
@@ -46,9 +47,10 @@ struct {
 	__type(value, u64);
 } seen_objects SEC(".maps");
 
-static __always_inline void request_object(struct walk *w, u64 kind_and_object, u64 check)
+/* Once for each identity and check. */
+static __always_inline void request_object(struct walk *w, u64 kind_and_object, u64 identity, u64 check)
 {
-	u64 key = mix(mix(kind_and_object, w->pid), check), *seen;
+	u64 key = mix(mix(identity, w->pid), check), *seen;
 	u32 slot = key >> (64 - SEEN_BITS);
 
 	seen = bpf_map_lookup_elem(MAP(seen_objects), &slot);
@@ -70,7 +72,7 @@ static __always_inline bool add_managed(struct walk *w, enum managed_kind kind, 
 	if (at == MAX_FRAMES - 1)
 		kind_and_object = info = 0; /* OTHERS_MISSING */
 	else
-		request_object(w, kind_and_object, check);
+		request_object(w, kind_and_object, kind_and_object, check);
 	asm volatile("" : "+r"(first)); /* else clang removes the masks, which the verifier needs */
 	asm volatile("" : "+r"(second));
 	w->managed[first & (2 * MAX_FRAMES - 1)] = kind_and_object | place << PLACE_SHIFT;

@@ -17,6 +17,8 @@ struct v8_process {
 	u32 shared_type;
 	u32 shared_flags; /* SharedFunctionInfo; numbers of parameters lie 8 bytes before */
 	u32 shared_id;	  /* 4 bytes that tell the functions of a script, or all of them, apart */
+	u32 bytecode_type;
+	u32 unused;
 	struct {
 		u64 start;
 		u64 bytes;

@@ -7,7 +7,8 @@
  * collections move seldom. Both are recognised by the types that their maps have.
  * Code that has no frame of its own (yet, or any more) is taken for that of the function whose frame rbp points to.
  *
- * Its check is numbers of parameters ^ ID * V8_ID_FACTOR.
+ * Its check is numbers of parameters ^ ID * V8_ID_FACTOR. Its position is V8_COMPILED | the lower bits of an address in what
+ * V8 has compiled; or, in V8's interpreter, the offset in the BytecodeArray, from its tagged pointer on; 0: not known.
  */
 #ifndef ICESTREAM_V8_FRAMES_H
 #define ICESTREAM_V8_FRAMES_H
@@ -18,6 +19,10 @@
 #define V8_ID_FACTOR 0x9e3779b1U
 #define V8_FRAME_KINDS 256 /* twice as many as there may be */
 #define V8_TYPE 12		   /* in a map */
+
+#define V8_COMPILED (1U << 31)
+#define V8_WORDS_OF_BUILTIN 4 /* that one without a frame may have on the stack */
+#define V8_PAGE_BITS 12 /* code is requested once for so many bits of addresses, and each function */
 
 #define V8_IS_POINTER(word) (((word) & 3) == 1)
 
@@ -64,12 +69,59 @@ static __always_inline u32 read_v8_object(struct walk *w, u64 object, u32 bytes)
 
 #define V8_WORD(w, offset) word_at((w)->v8.object, (offset), V8_OBJECT_BYTES - 1)
 
-/* Takes the function of the walk's last frame. False: it is none. */
-static __always_inline bool take_v8_function(struct walk *w, struct v8_process *v8, u64 function)
+/* What lies around rbp. */
+struct v8_frame {
+	u64 bytecode_offset;
+	u64 bytecode_array;
+	u64 arguments;
+	u64 function;
+	u64 context; /* or the kind of the frame */
+	u64 bp;		 /* the caller's */
+	u64 pc;
+};
+
+/* Where the interpreter is in a frame, as the offset from a BytecodeArray; 0: it does not execute this frame. Its handlers
+ * have the offset in a register, and store it before they call something. */
+static __always_inline u32 v8_bytecode_offset(struct walk *w, struct v8_process *v8, struct v8_frame *frame)
 {
-	u32 type = read_v8_object(w, function, v8->function_shared + 8);
-	u64 shared, numbers;
-	u32 check;
+	u64 stored = frame->bytecode_offset, live = w->registers[9];
+
+	if ((u32)stored || read_v8_object(w, frame->bytecode_array, 16) != v8->bytecode_type)
+		return 0;
+	if (w->all_registers && w->registers[12] == frame->bytecode_array && live < V8_OBJECT_BYTES + (w->v8.object[1] >> 32))
+		return live;
+	return stored >> 32;
+}
+
+/* Where the code of a frame is executing. */
+static __always_inline u32 v8_position(struct walk *w, struct v8_process *v8, struct v8_frame *frame, u64 *code)
+{
+	u64 at = w->pc - !w->interrupted;
+	u32 offset, i;
+
+	if (w->mapping_chunks || w->mapping_first_chunk != FRAME_POINTERS) {
+		offset = v8_bytecode_offset(w, v8, frame);
+		if (offset)
+			return offset;
+		/* A builtin without a frame, which compiled code has called? */
+#pragma clang loop unroll(disable)
+		for (i = 0; i < V8_WORDS_OF_BUILTIN; i++) {
+			if (read_word(w->sp + 8 * i, &at) && follows_call(at))
+				break;
+		}
+		if (i == V8_WORDS_OF_BUILTIN)
+			return 0;
+		at--;
+	}
+	*code = at;
+	return V8_COMPILED | at;
+}
+
+/* Takes the function of the walk's last frame. False: it is none. */
+static __always_inline bool take_v8_function(struct walk *w, struct v8_process *v8, struct v8_frame *frame)
+{
+	u32 type = read_v8_object(w, frame->function, v8->function_shared + 8), check;
+	u64 shared, numbers, code = 0;
 
 	if (type < v8->function_first || type > v8->function_last)
 		return false;
@@ -78,7 +130,9 @@ static __always_inline bool take_v8_function(struct walk *w, struct v8_process *
 		return false;
 	numbers = V8_WORD(w, v8->shared_flags - 8) << 16 >> 16;
 	check = (u32)(numbers ^ numbers >> 32) ^ (u32)V8_WORD(w, v8->shared_id) * V8_ID_FACTOR;
-	add_managed(w, V8_FUNCTION, shared - 1, w->d.user_depth - 1, check, 0);
+	add_managed(w, V8_FUNCTION, shared - 1, w->d.user_depth - 1, check, v8_position(w, v8, frame, &code));
+	if (code)
+		request_object(w, (u64)V8_CODE << KIND_SHIFT | code, code >> V8_PAGE_BITS, check);
 	return true;
 }
 
@@ -87,23 +141,25 @@ VERIFIED_ONCE int leave_v8_frame(void)
 {
 	struct walk *w = this_walk();
 	struct v8_process *v8;
-	u64 frame[4], cfa; /* the function, the context or kind of the frame, the caller's rbp, the return address */
+	struct v8_frame frame;
+	u64 cfa;
 
 	if (!w)
 		return false;
 	v8 = find_v8(w);
 	if (!v8 || w->bp < w->sp || w->bp - w->sp > MOST_FRAME_BYTES || w->bp & 7 ||
-		bpf_probe_read_user(frame, sizeof(frame), (void *)(w->bp - 16)))
+		bpf_probe_read_user(&frame, sizeof(frame), (void *)(w->bp - 40)))
 		return false;
 	cfa = w->bp + 16;
-	if (w->all_registers && !called_this(w, frame[3], MOST_CODE_BYTES) && find_caller_without_frame(w, &cfa)) {
+	if (w->all_registers && !called_this(w, frame.pc, MOST_CODE_BYTES) && find_caller_without_frame(w, &cfa)) {
 		w->sp = cfa;
 		return true;
 	}
-	if ((frame[1] & 1 || frame[1] >= V8_FRAME_KINDS) && !(V8_IS_POINTER(frame[1]) && take_v8_function(w, v8, frame[0])))
+	if ((frame.context & 1 || frame.context >= V8_FRAME_KINDS) &&
+		!(V8_IS_POINTER(frame.context) && take_v8_function(w, v8, &frame)))
 		return false;
-	w->bp = frame[2];
-	w->pc = frame[3];
+	w->bp = frame.bp;
+	w->pc = frame.pc;
 	w->sp = cfa;
 	return true;
 }

@@ -21,21 +21,26 @@ class Key(NamedTuple):
 
 
 class ObjectCache(Generic[Object]):
-    """Keeps objects of all processes; the least recently used are dropped. For several threads."""
+    """Keeps objects of all processes; the least recently used are dropped. For several threads. `size` says how much of
+    `most` an object takes."""
 
-    def __init__(self, most: int = MAX_OBJECTS) -> None:
-        self._most = most
+    def __init__(self, most: int = MAX_OBJECTS, size: Callable[[Object], int] = lambda each: 1) -> None:
+        self._most, self._size = most, size
         self._lock = threading.Lock()
         self._known: OrderedDict[Key, Object] = OrderedDict()
+        self._total = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
     def add(self, objects: Mapping[Key, Object]) -> None:
         with self._lock:
-            self._known.update(objects)
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
+            for key, known in objects.items():
+                self._drop(key)
+                self._known[key] = known
+                self._total += self._size(known)
+            while self._total > self._most:
+                self._drop(next(iter(self._known)))
 
     def find(self, keys: Iterable[Key]) -> dict[Key, Object]:
         """Returns those of the objects that were read."""
@@ -63,4 +68,8 @@ class ObjectCache(Generic[Object]):
         gone = set(pids)
         with self._lock:
             for key in [key for key in self._known if key.pid in gone] if gone else []:
-                del self._known[key]
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        known = self._known.pop(key, None)
+        self._total -= 0 if known is None else self._size(known)

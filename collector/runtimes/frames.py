@@ -19,6 +19,7 @@ class Kind(enum.IntEnum):
     V8_FUNCTION = 2
     HOTSPOT_CODE = 3
     HOTSPOT_METHOD = 4
+    V8_CODE = 5  # only in requests
 
 
 class ManagedFrame(NamedTuple):

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from collector.runtimes.hotspot import names
 from collector.runtimes.hotspot.layout import HotspotLayout
-from collector.runtimes.hotspot.unsigned5 import Lines, read_lines
+from collector.runtimes.hotspot.unsigned5 import read_lines
 from collector.runtimes.hotspot.vm_structs import Memory
+from collector.runtimes.lines import CodeLines
 
 MAX_NAME_BYTES = 1000
 MAX_TABLE_BYTES = 1 << 16
@@ -28,7 +29,7 @@ class Method:
 
     def __init__(self, function: str, file: str, table: bytes, excluded: int) -> None:
         self.function, self.file = function, file
-        self._lines: Lines | tuple[bytes, int] = table, excluded
+        self._lines: CodeLines | tuple[bytes, int] = table, excluded
 
     def line(self, bytecode: int) -> int:
         """The line of a bytecode, counted from the method's first one; 0 if nobody knows it."""

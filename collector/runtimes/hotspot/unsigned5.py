@@ -5,7 +5,7 @@ worth 64 times the one before; a byte of 192 or more says that another one follo
 than what it stands for, so that none is zero.
 """
 
-from bisect import bisect_right
+from collector.runtimes.lines import CodeLines
 
 _MORE, _MOST_BYTES, _BITS = 192, 5, 6
 _SMALL = 0xFF  # in a table of lines: any other byte has both differences
@@ -23,7 +23,7 @@ def read_number(data: bytes, at: int, excluded: int) -> tuple[int, int]:
     return value & 0xFFFFFFFF, at + i + 1
 
 
-def read_lines(table: bytes, excluded: int) -> "Lines":
+def read_lines(table: bytes, excluded: int) -> CodeLines:
     """Decodes the table of lines of a method (CompressedLineNumberReadStream in oops/method.hpp); a damaged one gives
     wrong lines, no errors."""
     rows: dict[int, int] = {}
@@ -42,21 +42,7 @@ def read_lines(table: bytes, excluded: int) -> "Lines":
     except IndexError:
         pass
     starts = sorted(rows)
-    return Lines(starts, [rows[start] for start in starts])
-
-
-class Lines:
-    """The lines of one method."""
-
-    __slots__ = ("_lines", "_starts")
-
-    def __init__(self, starts: list[int], lines: list[int]) -> None:
-        self._starts, self._lines = starts, lines
-
-    def at(self, bytecode: int) -> int:
-        """Returns the line of a bytecode (its index); 0 if nobody knows it."""
-        row = bisect_right(self._starts, bytecode) - 1
-        return self._lines[row] if row >= 0 else 0
+    return CodeLines(starts, [rows[start] for start in starts])
 
 
 def _signed(number: int) -> int:

@@ -14,8 +14,9 @@ import numpy as np
 from collector.processes import memory
 from collector.runtimes.areas import read_areas
 from collector.runtimes.cache import Key
+from collector.runtimes.lines import CodeLines
 from collector.runtimes.python.layout import PythonLayout, Text
-from collector.runtimes.python.lines import MAX_TABLE_BYTES, CodeLines, LineFormat, parse_lines
+from collector.runtimes.python.lines import MAX_TABLE_BYTES, LineFormat, parse_lines
 
 MAX_NAME = 1000  # characters
 _READ_AT_ONCE = 256

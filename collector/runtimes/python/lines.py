@@ -10,19 +10,16 @@ Formats:
 
 import enum
 import functools
-from array import array
-from bisect import bisect_right
-from collections.abc import Sequence
 
 import numpy as np
 
+from collector.runtimes.lines import CodeLines, code_lines
 from icestream.columns.index_ranges import starts
 
 MAX_TABLE_BYTES = 1 << 16  # some thousand lines
 _NO_COLUMNS, _LONG = 13, 14
 _VARINT_BYTES = 6
 _CACHED = 4096  # tables; most have less than 200 bytes
-_MAX_LINE = (1 << 31) - 1
 _NO_LINE = -128
 
 
@@ -32,43 +29,20 @@ class LineFormat(enum.IntEnum):
     LOCATIONS = enum.auto()
 
 
-class CodeLines:
-    """The lines of one code object."""
-
-    __slots__ = ("_lines", "_starts")
-
-    def __init__(self, starts: Sequence[int], lines: Sequence[int]) -> None:
-        self._starts, self._lines = starts, lines
-
-    def at(self, offset: int) -> int:
-        """Returns the line of the instruction at `offset` bytes (3.10: units of two bytes, in which its frames count);
-        0 if the table has none."""
-        row = bisect_right(self._starts, offset) - 1
-        return self._lines[row] if row >= 0 else 0
-
-
 @functools.lru_cache(maxsize=_CACHED)
 def parse_lines(line_format: LineFormat, table: bytes, first_line: int) -> CodeLines:
     """Decodes a table; damaged ones give wrong lines, no errors. Processes of the same program share the result."""
     if line_format is LineFormat.LOCATIONS:
         size, lines = _locations(np.frombuffer(table, np.uint8).astype(np.int64), first_line)
-        return _code_lines(2 * starts(size), lines)
+        return code_lines(2 * starts(size), lines)
     size, difference = np.frombuffer(table, np.uint8, len(table) & ~1).reshape(-1, 2).T.astype(np.int64)
     difference = difference.astype(np.int8).astype(np.int64)
     if line_format is LineFormat.LNOTAB:
         at = np.cumsum(np.append(0, size))
-        return _code_lines(at, first_line + np.cumsum(np.append(0, difference)))
+        return code_lines(at, first_line + np.cumsum(np.append(0, difference)))
     none = difference == _NO_LINE
     lines = first_line + np.cumsum(np.where(none, 0, difference))
-    return _code_lines(starts(size) // 2, np.where(none, 0, lines))
-
-
-def _code_lines(at: np.ndarray, lines: np.ndarray) -> CodeLines:
-    """Makes them of entries that begin at these offsets (ascending), in these lines."""
-    lines = np.clip(lines, 0, _MAX_LINE)
-    new = np.ones(len(lines), bool)
-    new[1:] = lines[1:] != lines[:-1]
-    return CodeLines(array("I", at[new].tolist()), array("I", lines[new].tolist()))
+    return code_lines(starts(size) // 2, np.where(none, 0, lines))
 
 
 def _locations(data: np.ndarray, first_line: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,14 +5,21 @@ object. It is identified by process, address and check (bpf/v8.h): another one m
 """
 
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from collector.runtimes.lines import CodeLines, code_lines
 from collector.runtimes.v8.heap import Heap, Words, is_pointer
 from collector.runtimes.v8.layout import V8Layout, V8Text
-from collector.runtimes.v8.scripts import Scripts
+from collector.runtimes.v8.positions import MAX_TABLE_BYTES, read_positions
+from collector.runtimes.v8.scripts import Script, Scripts
 
 UNNAMED = "(anonymous)"
+NO_LINES = CodeLines((), ())
+_BYTECODE = 8  # SharedFunctionInfo: what it executes
 _ID_FACTOR = 0x9E3779B1  # V8_ID_FACTOR in bpf/v8.h
 _MAX_LOCALS = 1 << 16
 _HASHED_FROM = 75  # so many locals are in a hash table (kScopeInfoMaxInlinedLocalNamesSize)
@@ -30,6 +37,14 @@ class JsFunction(NamedTuple):
     line: int
 
 
+class FoundFunction(NamedTuple):
+    check: int
+    function: JsFunction
+    lines: CodeLines  # by offset in its bytecodes
+    table: int  # CRC-32 of their positions: no other function has such ones; 0: there are none
+    script: Script | None
+
+
 class _Scope(NamedTuple):
     """What a ScopeInfo has: strings, where the function begins (-1: unknown)."""
 
@@ -40,8 +55,27 @@ class _Scope(NamedTuple):
 
 def read_functions(
     pid: int, heap: Heap, layout: V8Layout, scripts: Scripts, addresses: Sequence[int]
-) -> list[tuple[int, JsFunction] | None]:
-    """Returns the check and the function at each address; None where there is none."""
+) -> list[FoundFunction | None]:
+    """Returns the function at each address; None where there is none."""
+    found = _read(pid, heap, layout, scripts, addresses)
+    # A young source may have been moved while it was looked for.
+    again = [i for i, each in enumerate(found) if each and each.script and not len(each.script.ends)]
+    for i, each in zip(again, _read(pid, heap, layout, scripts, [addresses[i] for i in again]), strict=True):
+        found[i] = each or found[i]
+    return found
+
+
+def check(layout: V8Layout, data: bytes) -> int:
+    """Returns 32 bits of what stays the same in a SharedFunctionInfo, as the eBPF program does."""
+    (numbers,) = struct.unpack_from("<Q", data, layout.walk.shared_flags - 8)
+    (number,) = struct.unpack_from("<I", data, layout.walk.shared_id)
+    numbers &= (1 << 48) - 1
+    return int(numbers ^ numbers >> 32 ^ number * _ID_FACTOR) & 0xFFFFFFFF
+
+
+def _read(
+    pid: int, heap: Heap, layout: V8Layout, scripts: Scripts, addresses: Sequence[int]
+) -> list[FoundFunction | None]:
     walk, text = layout.walk, layout.text
     size = walk.shared_id + 4
     objects = heap.areas([(address, size) for address in addresses])
@@ -56,24 +90,41 @@ def read_functions(
     known_scripts = scripts.read(pid, heap, text, script_pointers)
     scopes = _read_scopes(heap, text, names)
     strings = heap.texts([string for scope in scopes for string in (scope[:2] if scope else (0, 0))])
+    tables = _read_tables(heap, layout, [struct.unpack_from("<Q", data, _BYTECODE)[0] for data in found.values()])
     functions = {}
-    for (address, data), scope, script, name, inferred in zip(
-        found.items(), scopes, map(known_scripts.get, script_pointers), strings[::2], strings[1::2], strict=True
+    for (address, data), scope, script, name, inferred, table in zip(
+        found.items(), scopes, map(known_scripts.get, script_pointers), strings[::2], strings[1::2], tables, strict=True
     ):
         if scope is None:
             continue
         line = script.line(scope.start) if script else 0
         function = JsFunction(name or inferred or UNNAMED, script.name if script else "", line)
-        functions[address] = check(layout, data), function
+        lines = _lines(table, layout, script) if script and table else NO_LINES
+        functions[address] = FoundFunction(check(layout, data), function, lines, zlib.crc32(table or b""), script)
     return [functions.get(address) for address in addresses]
 
 
-def check(layout: V8Layout, data: bytes) -> int:
-    """Returns 32 bits of what stays the same in a SharedFunctionInfo, as the eBPF program does."""
-    (numbers,) = struct.unpack_from("<Q", data, layout.walk.shared_flags - 8)
-    (number,) = struct.unpack_from("<I", data, layout.walk.shared_id)
-    numbers &= (1 << 48) - 1
-    return int(numbers ^ numbers >> 32 ^ number * _ID_FACTOR) & 0xFFFFFFFF
+def _read_tables(heap: Heap, layout: V8Layout, data: Sequence[int]) -> list[bytes | None]:
+    """Returns the table of positions of the bytecodes of each function. `data`: its BytecodeArray, or what leads to it:
+    code that Sparkplug made, or data of the interpreter."""
+    behind = [words or (0, 0, 0) for words in heap.words(data, 0, 3)]
+    candidates = [pointer for own, words in zip(data, behind, strict=True) for pointer in (own, *words[1:])]
+    kinds = heap.types(candidates)
+    of: list[int] = [0] * len(data)
+    for i in (i for i, kind in enumerate(kinds) if kind == layout.walk.bytecode_type):
+        of[i // 3] = of[i // 3] or candidates[i]
+    return bytecode_positions(heap, layout, of)
+
+
+def bytecode_positions(heap: Heap, layout: V8Layout, bytecodes: Sequence[int]) -> list[bytes | None]:
+    """Returns the table of positions of each BytecodeArray."""
+    pointers = [words[0] if words else 0 for words in heap.words(bytecodes, layout.tables.bytecode_positions, 1)]
+    return heap.arrays(pointers, layout.tables.byte_types, 1, MAX_TABLE_BYTES)
+
+
+def _lines(table: bytes, layout: V8Layout, script: Script) -> CodeLines:
+    positions = read_positions(table, layout.tables.position_flags)
+    return code_lines(np.maximum(positions.offset, 0), script.lines(positions.character))
 
 
 def _read_scopes(heap: Heap, text: V8Text, objects: Sequence[int]) -> list[_Scope | None]:

@@ -4,7 +4,7 @@ A process's memory is not trusted: sizes, parts and depths are limited, and anyt
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 ReadAreas = Callable[[Sequence[tuple[int, int]]], list[bytes | None]]
@@ -13,6 +13,8 @@ ReadAreas = Callable[[Sequence[tuple[int, int]]], list[bytes | None]]
 MAX_CHARACTERS = 1000
 """So many of a string are read."""
 NO_TYPE = -1
+ELEMENTS = 16
+"""Where those of an array are: its length lies before."""
 _TYPE = 12  # in a map
 _MAX_PARTS, _MAX_DEPTH = 16, 8  # of a string
 _SEQUENTIAL, _CONS, _EXTERNAL, _SLICED, _THIN = 0, 1, 2, 3, 5
@@ -72,6 +74,22 @@ class Heap:
             for pointer, data in zip(new, read, strict=True)
         }
         return [self._types.get(pointer, NO_TYPE) for pointer in maps]
+
+    def arrays(
+        self, pointers: Sequence[int], types: Collection[int], width: int, most_bytes: int
+    ) -> list[bytes | None]:
+        """Returns the elements of each array, of `width` bytes; None for what has none of these types, or is large."""
+        heads = self.words(pointers, 0, 2)
+        kinds = self.types_of([head[0] if head else 0 for head in heads])
+        sizes = [
+            (head[1] >> 32) * width if head and kind in types else 0 for head, kind in zip(heads, kinds, strict=True)
+        ]
+        return self.areas(
+            [
+                (pointer - 1 + ELEMENTS, size) if 0 < size <= most_bytes else (0, 0)
+                for pointer, size in zip(pointers, sizes, strict=True)
+            ]
+        )
 
     def texts(self, strings: Sequence[int]) -> list[str | None]:
         """Returns at most MAX_CHARACTERS of each string; None for what is none, or cannot be read."""

@@ -2,8 +2,9 @@
 
 V8 exports most of them as constants `v8dbg_*` for debuggers (its gen-postmortem-metadata). What it does not export
 is a table by version: the last type of functions before 12 (src/objects/objects-definitions.h), what a ScopeInfo has
-where (src/objects/scope-info.tq), and the IDs of functions (src/objects/shared-function-info.tq). struct v8_layout
-(bpf/v8.h) holds what the program needs.
+where (src/objects/scope-info.tq), the IDs of functions (src/objects/shared-function-info.tq), and where code has its
+tables (src/objects/code.h, bytecode-array.tq, deoptimization-data.h). struct v8_process (bpf/v8.h) holds what the
+program needs.
 """
 
 import struct
@@ -16,10 +17,20 @@ OLDEST, NEWEST = (9, 4), (14, 6)
 _HASHED_LOCALS = (10, 0)  # those of a ScopeInfo with many; and a function has no slot for its receiver any more
 _UNIQUE_ID = (12, 0)
 _POSITIONS_FIRST = (12, 9)  # a ScopeInfo has them before the names
+_MERGED_FLAGS = (11, 5)  # of Code
+_TWO_FLAGS = (14, 0)  # in tables of positions
 _FUNCTION_TYPES = 17  # JS_FUNCTION_TYPE and the constructors, where the last one is not exported
 _MAX_OFFSET = 128
 
-_SHARED, _FUNCTION = "class_SharedFunctionInfo__", "class_JSFunction__"
+_SHARED, _FUNCTION, _CODE = "class_SharedFunctionInfo__", "class_JSFunction__", "class_Code__instruction_"
+_BYTE_ARRAYS = "ByteArray__BYTE_ARRAY", "TrustedByteArray__TRUSTED_BYTE_ARRAY"
+_WORD_ARRAYS = (
+    "FixedArray__FIXED_ARRAY",
+    "WeakFixedArray__WEAK_FIXED_ARRAY",
+    "ProtectedFixedArray__PROTECTED_FIXED_ARRAY",
+    "TrustedFixedArray__TRUSTED_FIXED_ARRAY",
+    "TrustedWeakFixedArray__TRUSTED_WEAK_FIXED_ARRAY",
+)
 _OF_ALL = {
     "TaggedSize": 8,
     "SmiShiftSize": 31,
@@ -71,9 +82,10 @@ class V8Walk:
     shared_type: int
     shared_flags: int  # SharedFunctionInfo; numbers of parameters lie 8 bytes before
     shared_id: int  # 4 bytes that tell the functions of a script, or all of them, apart
+    bytecode_type: int  # BytecodeArray
 
     def pack(self) -> bytes:
-        return struct.pack("=6I", *astuple(self))
+        return struct.pack("=7I4x", *astuple(self))
 
 
 @dataclass(frozen=True)
@@ -91,9 +103,34 @@ class V8Text:
 
 
 @dataclass(frozen=True)
+class V8Tables:
+    """What reading lines needs. If a build has another layout, objects have other types, and no lines are read."""
+
+    byte_types: frozenset[int]  # of arrays
+    word_types: frozenset[int]
+    bytecodes: int  # BytecodeArray: its first one
+    bytecode_positions: int
+    position_flags: int  # bits before an offset in a table of positions
+    code_type: int
+    code_deoptimization: (
+        int  # Code: where it keeps calls that were inlined; or the BytecodeArray from which it was made
+    )
+    code_positions: int
+    code_start: int  # the address of its instructions; 0: they follow it
+    code_size: int  # 4 bytes: theirs
+    stream_type: int  # of the object that has the instructions
+    stream_bytes: int  # before them
+    inlined: int  # deoptimization data: element with the number of functions that were inlined
+    literals: int
+    shared: int
+    calls: int
+
+
+@dataclass(frozen=True)
 class V8Layout:
     walk: V8Walk
     text: V8Text
+    tables: V8Tables
 
 
 def layout(version: tuple[int, int], constant: Callable[[str], int | None]) -> V8Layout:
@@ -124,6 +161,7 @@ def layout(version: tuple[int, int], constant: Callable[[str], int | None]) -> V
             shared_type=one("type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE"),
             shared_flags=flags,
             shared_id=flags + (8 if version >= _UNIQUE_ID else 4),
+            bytecode_type=one("type_BytecodeArray__BYTECODE_ARRAY_TYPE"),
         ),
         V8Text(
             shared_name=one(
@@ -143,16 +181,50 @@ def layout(version: tuple[int, int], constant: Callable[[str], int | None]) -> V
             hashed_locals=version >= _HASHED_LOCALS,
             positions_first=version >= _POSITIONS_FIRST,
         ),
+        _tables(version, constant),
     )
     _check(result, name)
     return result
+
+
+def _tables(version: tuple[int, int], constant: Callable[[str], int | None]) -> V8Tables:
+    def one(default: int, *names: str) -> int:
+        return next((value for what in names if (value := constant(what)) is not None), default)
+
+    def types(*names: str) -> frozenset[int]:
+        return frozenset(value for what in names if (value := constant(f"type_{what}_TYPE")) is not None)
+
+    code_type, newer = one(0, "type_Code__CODE_TYPE"), constant("class_BytecodeArray__wrapper__Tagged_BytecodeWrapper_")
+    table = "class_Code__source_position_table__"
+    positions = one(16 if newer else 24, f"{table}ByteArray", f"{table}Tagged_ByteArray_")
+    apart = constant("type_InstructionStream__INSTRUCTION_STREAM_TYPE") is not None
+    start = one(positions + 16 if apart else 0, f"{_CODE}start__Address")
+    shared = one(6, "DeoptimizationDataSharedFunctionInfoIndex", "DeoptimizationDataWrappedSharedFunctionInfoIndex")
+    return V8Tables(
+        byte_types=types(*_BYTE_ARRAYS),
+        word_types=types(*_WORD_ARRAYS),
+        bytecodes=one(54, "class_BytecodeArray__data__uintptr_t"),
+        bytecode_positions=24 if newer else 32,
+        position_flags=2 if version >= _TWO_FLAGS else 1,
+        code_type=code_type,
+        code_deoptimization=positions - 8,
+        code_positions=positions,
+        code_start=start,
+        code_size=one(start + (12 if version >= _MERGED_FLAGS else 16), f"{_CODE}size__int"),
+        stream_type=one(code_type, "type_InstructionStream__INSTRUCTION_STREAM_TYPE"),
+        stream_bytes=one(0, "class_InstructionStream__instruction_start__uintptr_t", f"{_CODE}start__uintptr_t"),
+        inlined=1,
+        literals=one(2, "DeoptimizationDataLiteralArrayIndex"),
+        shared=shared,
+        calls=one(shared + 1, "DeoptimizationDataInliningPositionsIndex"),
+    )
 
 
 def _check(checked: V8Layout, name: str) -> None:
     """Checks what the program and the reader rely on. Raises V8LayoutError."""
     walk, text = checked.walk, checked.text
     offsets = walk.function_shared, walk.shared_flags, walk.shared_id, text.shared_name, text.shared_script
-    types = [walk.function_first, walk.function_last, walk.shared_type]
+    types = [walk.function_first, walk.function_last, walk.shared_type, walk.bytecode_type]
     types += [text.scope_type, text.script_type, text.array_type]
     if not all(8 <= at < _MAX_OFFSET for at in offsets) or any(at % 4 for at in offsets) or walk.shared_flags < 16:
         raise V8LayoutError(f"{name}: its offsets are out of range")

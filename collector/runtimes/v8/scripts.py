@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from collector.runtimes.v8.heap import Heap, Words, is_pointer
+from collector.runtimes.v8.heap import ELEMENTS, Heap, Words, is_pointer
 from collector.runtimes.v8.layout import V8Text
 
 MAX_SOURCE_BYTES = 16 << 20
@@ -19,7 +19,6 @@ MAX_LINES = 1 << 20
 MAX_SCRIPTS = 256
 MAX_NAME = 500
 _SOURCE, _NAME, _LINE_OFFSET, _LINE_ENDS, _WORDS = 1, 2, 3, 7, 8  # words of a Script
-_ELEMENTS = 16  # of a FixedArray, behind its length
 _NO_LINES = np.empty(0, np.int32)
 
 
@@ -30,9 +29,12 @@ class Script(NamedTuple):
 
     def line(self, position: int) -> int:
         """Returns the line of a position, from 1; 0 if it is not known."""
-        if not len(self.ends) or position < 0:
-            return 0
-        return int(np.searchsorted(self.ends, position)) + 1 + self.line_offset
+        return int(self.lines(np.array([position]))[0])
+
+    def lines(self, positions: np.ndarray) -> np.ndarray:
+        """Returns the lines of these positions (int64), as `line` does: int64."""
+        lines = np.searchsorted(self.ends, positions) + 1 + self.line_offset
+        return np.where(positions < 0, 0, lines) if len(self.ends) else np.zeros(len(positions), np.int64)
 
 
 class Scripts:
@@ -72,7 +74,8 @@ class Scripts:
 
     def _remember(self, key: tuple[int, int, int], ends: np.ndarray) -> None:
         with self._lock:
-            self._ends[key] = ends
+            if len(ends):
+                self._ends[key] = ends
             while len(self._ends) > MAX_SCRIPTS or sum(map(len, self._ends.values())) > MAX_LINES:
                 self._ends.popitem(last=False)
 
@@ -83,7 +86,7 @@ def _read_ends(heap: Heap, text: V8Text, script: Words, most_bytes: int) -> tupl
     array, (head,) = script[_LINE_ENDS], heap.words([script[_LINE_ENDS]], 0, 2)
     count = head[1] >> 32 if head else 0
     if head and heap.types_of([head[0]]) == [text.array_type] and 0 < 8 * count <= most_bytes:
-        data = _read(heap, array - 1 + _ELEMENTS, 8 * count)
+        data = _read(heap, array - 1 + ELEMENTS, 8 * count)
         return (np.frombuffer(data, np.uint64) >> np.uint64(32)).astype(np.int32)[:MAX_LINES], 8 * count
     where = heap.flat(script[_SOURCE])
     size = where.length * where.width if where is not None else 0

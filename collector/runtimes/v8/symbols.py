@@ -22,16 +22,24 @@ from collector.unwind.cfi.code_file import CodeFile
 
 _MAJOR, _MINOR = b"_ZN2v88internal7Version6major_E", b"_ZN2v88internal7Version6minor_E"
 _LEAST_BYTES, _MOST_BYTES = 512 << 10, 32 << 20
+_MOST_CONSTANT_BYTES, _CHUNK = 256 << 20, 1 << 20
+_FIRST_SIZES = (
+    bytes([1, 1, 1, 1, 1, 2, 3, 4, 5, 5, 6]),
+    bytes([1, 1, 1, 1, 1, 3, 5, 7, 9, 7, 9]),
+    bytes([1, 1, 1, 1, 1, 5, 9, 13, 17, 11, 15]),
+)
 _MOST_FUNCTIONS = 1 << 19
 """Node 26 has 130,000 functions. The size of the builtins is 1.2 MB in Node 16 and 2.2 MB in Node 26."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """`builtins`: the ELF virtual addresses [start, end) of their code."""
+    """`builtins`: the ELF virtual addresses [start, end) of their code. `bytecode_sizes`: those of all bytecodes, with
+    operands of one, two and four bytes; empty if they were not found."""
 
     layout: V8Layout
     builtins: tuple[int, int]
+    bytecode_sizes: bytes = b""
 
 
 def find_engine(source: Read) -> Engine | None:
@@ -43,7 +51,7 @@ def find_engine(source: Read) -> Engine | None:
         if version[0] is None or version[1] is None:
             return None
         found = layout((version[0], version[1]), lambda name: _number(exports, b"v8dbg_" + name.encode()))
-        return Engine(found, _builtins(elf))
+        return Engine(found, _builtins(elf), _bytecode_sizes(elf))
     except (ElfError, struct.error, OverflowError):  # it is damaged
         return None
 
@@ -53,6 +61,22 @@ def _number(exports: Dynamic, name: bytes) -> int | None:
     symbol = exports.find(name)
     data = exports.elf.at(symbol.value, 4) if symbol is not None else None
     return None if data is None else int.from_bytes(data, "little", signed=True) if len(data) == 4 else 0
+
+
+def _bytecode_sizes(elf: CodeFile) -> bytes:
+    """Finds the three tables (kBytecodeSizes in src/interpreter/bytecodes.cc), which follow each other, by the first
+    bytecodes, which have no operands, or up to six: files of Linux distributions have no symbol for them."""
+    section = next((each for each in elf.sections if each.name == ".rodata"), None)
+    for start in (
+        range(section.address, min(section.end, section.address + _MOST_CONSTANT_BYTES), _CHUNK) if section else ()
+    ):
+        data = elf.at(start, _CHUNK + 3 * 256)
+        at = -1
+        while (at := data.find(_FIRST_SIZES[0], at + 1)) >= 0:
+            count = data.find(_FIRST_SIZES[1], at, at + 256) - at
+            if count > 0 and data.startswith(_FIRST_SIZES[2], at + 2 * count):
+                return data[at : at + 3 * count]
+    return b""
 
 
 def _builtins(elf: CodeFile) -> tuple[int, int]:

@@ -15,11 +15,14 @@ import numpy as np
 
 from collector.elf.reader import file_reader
 from collector.runtimes.v8.heap import Heap, ReadAreas
+from collector.runtimes.v8.layout import V8Layout
 from collector.runtimes.v8.symbols import Engine, find_engine
 
 FETCHED = Path(__file__).parent / "fetched/node_modules"
 """`make nodes` puts them there."""
 _MAPS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r.-. \S+ \S+ 0\s*(\[heap\])?$", re.MULTILINE)
+
+_COMPILED = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r.xp \S+ \S+ 0\s*$", re.MULTILINE)
 
 
 class Node(NamedTuple):
@@ -77,6 +80,22 @@ def functions_on_heap(pid: int, heap: Heap, shared_type: int) -> list[int]:
                 kinds = heap.types_of(candidates)
                 maps_of_functions = [at for at, kind in zip(candidates, kinds, strict=True) if kind == shared_type]
                 found += (start + 8 * np.flatnonzero(np.isin(words, np.array(maps_of_functions, np.uint64)))).tolist()
+    return found
+
+
+def compiled_on_heap(pid: int, heap: Heap, layout: V8Layout) -> list[tuple[int, int]]:
+    """Returns addresses in all code that V8 has compiled, each with the start of its mapping: behind words that point
+    to a map of its type."""
+    found: list[tuple[int, int]] = []
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory, open(f"/proc/{pid}/maps") as maps:
+        for start, end in ((int(line[0], 16), int(line[1], 16)) for line in _COMPILED.findall(maps.read())):
+            words = np.frombuffer(os.pread(memory.fileno(), end - start, start), np.uint64)
+            candidates = np.flatnonzero((words & np.uint64(3)) == 1)
+            kinds = heap.types_of(words[candidates].tolist())
+            rows = [
+                row for row, kind in zip(candidates.tolist(), kinds, strict=True) if kind == layout.tables.stream_type
+            ]
+            found += [(start, start + 8 * row + layout.tables.stream_bytes) for row in rows]
     return found
 
 

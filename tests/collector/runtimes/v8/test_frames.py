@@ -22,11 +22,19 @@ from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.ebpf
 PROGRAM = Path(__file__).parent / "known.js"
+LINES = Path(__file__).parent / "lines.js"
 SAMPLES = 1500
 PAD = f"if (n < 0) {{ {'n = n * 3 + 1; ' * 90} }}"
 DEFAULT = [node for node in nodes() if not node.path.startswith(str(Path(__file__).parent))]
 OTHERS = [node for node in nodes() if node not in DEFAULT]
 MODES = ["--no-opt", "--jitless", "--always-sparkplug", "--maglev", "--interrupt-budget=1000"]
+COMPILERS = {
+    "interpreter": ["--no-opt", "--no-sparkplug"],
+    "jitless": ["--jitless"],
+    "Sparkplug": ["--no-opt", "--always-sparkplug"],
+    "Maglev": ["--no-opt", "--maglev"],
+    "TurboFan": [],
+}
 
 # Which function of the program calls which; builtins and functions of Node may be between them.
 CALLS = {
@@ -41,6 +49,9 @@ CALLS = {
     "<instance_members_initializer>": set(),
     "burn": set(),
 }
+
+FIRST_LOOP, SECOND_LOOP = [[("loops", 25)], [("loops", 26)]], [[("loops", 27)], [("loops", 28)]]
+CALL_LINES = [(("calls", 18), "seven"), (("calls", 19), "three")]
 
 
 class Frame(NamedTuple):
@@ -142,6 +153,58 @@ def check_callbacks(watched: tuple[Host, Sampler], program: Path, node: Node, *f
     assert {"compare", "toJSON", "replacer", "thrower", "catcher", "get total"} <= {
         name for each in calls for name in each
     }
+
+
+def check_lines(watched: tuple[Host, Sampler], node: Node, compiler: str, *flags: str) -> dict[str, float]:
+    """Returns the shares of functions that are called or inlined."""
+    no_maglev = ["--no-maglev"] if node.major >= 20 and compiler != "Maglev" else []
+    stacks = stacks_of(watched, node.path, *COMPILERS[compiler], *no_maglev, *flags, str(LINES), samples=2 * SAMPLES)
+    what = f"Node {node.name}, {compiler} {' '.join(flags)}"
+    compare_share(f"whole stacks of {what}", 1, share(stacks, [stack.whole for stack in stacks]), 0.01)
+    frames = [[frame for frame in stack.frames if frame.file == str(LINES)] for stack in stacks]
+    called = [[(frame.function, frame.line) for frame in own[1:]] for own in frames]
+    print(Counter({str(own): stack.count for own, stack in zip(called, stacks, strict=True)}).most_common(20))
+    first, second = (share(stacks, [own[:1] in lines for own in called]) for lines in (FIRST_LOOP, SECOND_LOOP))
+    whole = share(stacks, [own[:1] and own[0][0] == "loops" for own in called])
+    compare_share(f"lines of loops of {what}", 1, (first + second) / whole, 0.02)
+    compare_share(f"the first loop of {what}", 0.7, first / (first + second), 0.04)
+    seven, three = (share(stacks, [name in dict(own) for own in called]) for name in ("seven", "three"))
+    compare_share(f"seven of {what}", 0.7, seven / (seven + three), 0.05)
+    known = share(stacks, [len(own) < 2 or (own[0], own[1][0]) in CALL_LINES for own in called])
+    compare_share(f"lines of calls of {what}", 1, known, 0.02)
+    working = share(stacks, [own[-1:] == [("work", 2)] for own in called])
+    return {"loops": whole, "seven": seven, "three": three, "work": working}
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("node", DEFAULT, ids=lambda node: node.name)
+def test_lines_have_their_shares_whoever_compiled_them(
+    watched: tuple[Host, Sampler], node: Node, compiler: str
+) -> None:
+    check_lines(watched, node, compiler)
+
+
+@pytest.mark.parametrize("node", DEFAULT, ids=lambda node: node.name)
+def test_inlined_functions_have_the_shares_that_they_have_where_nothing_is_inlined(
+    watched: tuple[Host, Sampler], node: Node
+) -> None:
+    inlined, called = (
+        check_lines(watched, node, "TurboFan"),
+        check_lines(watched, node, "TurboFan", "--no-turbo-inlining"),
+    )
+    for name in ("seven", "three"):
+        expected = called[name] / (called["seven"] + called["three"])
+        compare_share(f"{name}, inlined", expected, inlined[name] / (inlined["seven"] + inlined["three"]), 0.04)
+    assert inlined["work"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("node", OTHERS, ids=lambda node: node.name)
+def test_every_version_shows_its_lines(watched: tuple[Host, Sampler], node: Node, compiler: str) -> None:
+    if compiler == "Maglev" and node.major < 20:
+        pytest.skip("it has no Maglev")
+    check_lines(watched, node, compiler)
 
 
 @pytest.mark.parametrize("node", DEFAULT, ids=lambda node: node.name)

@@ -31,6 +31,7 @@ CONSTANTS = layout_module._OF_ALL | {
     "type_ScopeInfo__SCOPE_INFO_TYPE": 261,
     "type_Script__SCRIPT_TYPE": 167,
     "type_FixedArray__FIXED_ARRAY_TYPE": 175,
+    "type_BytecodeArray__BYTECODE_ARRAY_TYPE": 191,
     "IsNotStringMask": -128,
     "class_JSFunction__shared__SharedFunctionInfo": 24,
     "class_SharedFunctionInfo__flags__int": 48,
@@ -50,7 +51,7 @@ def functions_of(pid: int, known: V8Layout) -> set[JsFunction]:
         heap = Heap(areas, known.text.strings_end)
         addresses = functions_on_heap(pid, heap, known.walk.shared_type)
         found = read_functions(pid, heap, known, Scripts(), addresses)
-    return {function for _, function in filter(None, found)}
+    return {each.function for each in filter(None, found)}
 
 
 @EACH
@@ -101,7 +102,7 @@ def test_memory_that_only_looks_like_objects_is_survived(seed: int) -> None:
 
     addresses = [base + 64 * row for row in range(60)]
     for each in read_functions(1, Heap(areas, 128), known, Scripts(), addresses):
-        assert each is None or (len(each[1].name) <= MAX_CHARACTERS and len(each[1].file) <= MAX_NAME)
+        assert each is None or (len(each.function.name) <= MAX_CHARACTERS and len(each.function.file) <= MAX_NAME)
     assert read < 200 << 20
 
 
