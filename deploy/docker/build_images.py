@@ -5,6 +5,8 @@ time to SOURCE_DATE_EPOCH (by default that of the last commit), gives them back 
 `docker load` and `ctr images import` in dist/, beside a list of what is in it (deploy/release/sbom.py). The format is
 that of `docker save`:
 https://github.com/moby/docker-image-spec/blob/main/spec.md
+Labels name the base, as
+https://github.com/opencontainers/image-spec/blob/main/annotations.md says.
 """
 
 import argparse
@@ -64,7 +66,9 @@ def build(target: str, tag: str, base: str, epoch: int, options: list[str]) -> N
 
 def save(tag: str, base: str, epoch: int, file: Path) -> str:
     """Writes an image with all its own times set to `epoch`. Layers of its base stay as they are. Returns its ID."""
-    of_base = set(json.loads(docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", base)))
+    (base_image,) = json.loads(docker("image", "inspect", base))
+    of_base = set(base_image["RootFS"]["Layers"])
+    base_digest = (base_image["RepoDigests"] or [base_image["Id"]])[0]  # one of no registry has only an ID
     with tempfile.TemporaryDirectory(dir=file.parent) as folder, tarfile.open(file, "w") as archive:
         with _saved(tag) as image:
             (manifest,) = json.load(_member(image, "manifest.json"))
@@ -82,6 +86,10 @@ def save(tag: str, base: str, epoch: int, file: Path) -> str:
         config["rootfs"]["diff_ids"] = [f"sha256:{digest}" for digest in hashes]
         for key in ("container", "container_config"):  # the last container of the build, which has a random name
             config.pop(key, None)
+        config["config"]["Labels"] |= {
+            "org.opencontainers.image.base.name": base,
+            "org.opencontainers.image.base.digest": base_digest.rpartition("@")[2],
+        }
         config["created"] = datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         for step in config["history"]:
             step["created"] = config["created"]
