@@ -22,6 +22,8 @@ DEB = [sys.executable, str(ROOT / "deploy/release/deb.py")]
 TARGET = ("3.11", "amd64")
 SETTINGS = "etc/icestream/icestream.env"
 SPOOLED = "var/lib/icestream/spool/of-before"
+OF_OTHERS = "var/lib/icestream/clickhouse"
+"""The data of an `icestream up` of another installation."""
 
 
 class Debian:
@@ -103,9 +105,25 @@ def test_from_a_package_to_a_flame_graph_and_back(packages: Path, debian: Debian
     assert settings.read_text() == changed
     debian.run("dpkg", "--remove", "icestream")
     assert {SETTINGS, SPOOLED} <= debian.files()
+    (debian.root / OF_OTHERS).mkdir()
+    debian.run("gpasswd", "--add", "www-data", "icestream")
     debian.run("dpkg", "--purge", "icestream")
-    assert debian.files() == before
+    assert debian.files() == before | {OF_OTHERS, str(Path(OF_OTHERS).parent)}
+    assert "icestream" in debian.run("getent", "passwd", "icestream")  # whose data they may be
+
+
+def test_a_package_is_installed_where_the_group_exists_and_systemd_does_not_answer(
+    packages: Path, debian: Debian
+) -> None:
+    debian.run("groupadd", "--force", "icestream")
+    debian.run("sh", "-c", "userdel icestream; rm -rf /var/lib/icestream; mkdir -p /run/systemd/system")
+    (package,) = packages.glob("icestream_[0-9]*.deb")
+    debian.install(package)
+    debian.install(package)
+    assert "icestream" in debian.run("getent", "passwd", "icestream")
+    debian.run("dpkg", "--purge", "icestream")
     assert "icestream" not in (debian.root / "etc/passwd").read_text()
+    assert not [path for path in debian.files() if not path.startswith("var/lib/dpkg")]
 
 
 def newer(package: Path, folder: Path) -> Path:
