@@ -63,7 +63,7 @@ class HealthServer:
             def log_message(self, *args: object) -> None:
                 """Requests are not logged."""
 
-        self._server = _Server((host or "127.0.0.1", int(port)), Handler)
+        self._server = _Server((host.strip("[]") or "127.0.0.1", int(port)), Handler)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="health", daemon=True)
         self._thread.start()
@@ -92,6 +92,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:

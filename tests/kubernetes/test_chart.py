@@ -35,9 +35,9 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def rendered(*arguments: str) -> list[Object]:
+def rendered(*arguments: str, release: str = "icestream", namespace: str = "profiles") -> list[Object]:
     """The objects that an installation with these values makes."""
-    text = helm("template", "icestream", str(CHART), "--namespace", "profiles", "--kube-version", "1.34.0", *arguments)
+    text = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", "1.34.0", *arguments)
     return [found for found in YAML(typ="safe", pure=False).load_all(text) if found]
 
 
@@ -85,7 +85,7 @@ def validator() -> Callable[[Object], list[str]]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_what_the_chart_makes_is_what_kubernetes_knows(example: Path) -> None:
     found = of_example(example)
-    assert len({(one["kind"], one["metadata"]["name"]) for one in found}) == len(found) > 5
+    assert len({(one["kind"], one["metadata"]["name"]) for one in found}) == len(found) >= 5
     wrong = {one["metadata"]["name"]: validator()(one) for one in found if one["kind"] not in FOREIGN}
     assert {name: problems for name, problems in wrong.items() if problems} == {}
 
@@ -97,6 +97,13 @@ def test_the_check_against_the_openapi_finds_mistakes() -> None:
     wrong["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
     wrong["spec"]["replicas"] = "two"
     assert len(validator()(wrong)) == 2
+
+
+@needs_helm
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_every_container_says_what_it_takes(example: Path) -> None:
+    """A namespace with a quota refuses those that do not."""
+    assert [name for name, one in containers(of_example(example)).items() if not one.get("resources")] == []
 
 
 @needs_helm
@@ -170,11 +177,115 @@ def test_no_more_workers_than_partitions() -> None:
         ("clickhouse.urlSecret.name=c", "kafka.bootstrapServers"),
         ("trial=true,sinks.replica=3", "replica"),
         ("trial=true,archive=/srv/archive", "archive"),
+        ("trial=true,image.tag=0.1.0@sha256:1234", "image/tag"),
+        ("trial=true,collector.hostPaths.spool=spool", "spool"),
+        ("kafka.bootstrapServers=k:9092,kafka.securityProtocol=SASL_SSL", "SASL_SSL has to have a saslMechanism"),
+        ("kafka.bootstrapServers=k:9092,kafka.saslMechanism=PLAIN", "PLAINTEXT has no saslMechanism"),
+        ("kafka.bootstrapServers=k:9092,kafka.saslSecret.name=s", "saslMechanism"),
+        ("streams.replicas=3,streams.autoscaling.kind=hpa,streams.autoscaling.maxReplicas=2", "fewer than the 3"),
     ],
 )
 def test_values_that_are_missing_or_wrong_are_named(values: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         rendered("--set", values)
+
+
+@needs_helm
+def test_values_come_as_they_were_written(tmp_path: Path) -> None:
+    """Helm reads each number of a file as a float, and one of a million is 1e+06 then. A variable that is there twice
+    is refused, or one of the two is lost, when Kubernetes changes the other."""
+    values = {
+        "env": {"ICESTREAM_API_MAX_MEMORY": 4000000000, "ICESTREAM_CPU_BUDGET": 0.5, "http_proxy": "http://proxy:3128"},
+        "collector": {
+            "env": {"ICESTREAM_HOST": "$(NODE_NAME).example.com", "ICESTREAM_KAFKA_SECURITY_PROTOCOL": "SSL"}
+        },
+        "streams": {"autoscaling": {"kind": "keda", "lag": 1000000}},
+        "sinks": {"resources": None},
+        "podLabels": {"azure.workload.identity/use": "true", "app.kubernetes.io/name": "other"},
+        "priorityClassName": "high",
+        "volumes": [{"name": "rules", "configMap": {"name": "rules"}}],
+        "volumeMounts": [{"name": "rules", "mountPath": "/etc/rules", "readOnly": True}],
+        "image": {"digests": {"collector": "sha256:" + 64 * "0"}},
+    }
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    found = rendered("--values", str(CHART / "examples/plain.yaml"), "--values", str(tmp_path / "values.yaml"))
+    assert [problem for one in found if one["kind"] not in FOREIGN for problem in validator()(one)] == []
+    for name, container in containers(found).items():
+        names = [entry["name"] for entry in container["env"]]
+        assert len(names) == len(set(names))
+        env = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert (env["ICESTREAM_API_MAX_MEMORY"], env["ICESTREAM_CPU_BUDGET"]) == ("4000000000", "0.5")
+        assert {"name": "rules", "mountPath": "/etc/rules", "readOnly": True} in container["volumeMounts"]
+        if name.endswith("/collector"):
+            assert names.index("NODE_NAME") < names.index("ICESTREAM_HOST")
+            assert env["ICESTREAM_HOST"] == "$(NODE_NAME).example.com"
+            assert env["ICESTREAM_KAFKA_SECURITY_PROTOCOL"] == "SSL"
+            assert container["image"] == f"icestream:{VERSION}-collector@sha256:{64 * '0'}"
+    for pod in (one["spec"]["template"] for one in found if "template" in one.get("spec", {})):
+        assert pod["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+        assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == "icestream"
+        assert pod["spec"]["priorityClassName"] == "high"
+    (scaled,) = [one for one in found if one["kind"] == "ScaledObject"]
+    assert scaled["spec"]["triggers"][0]["metadata"]["lagThreshold"] == "1000000"
+
+
+@needs_helm
+def test_releases_do_not_share_a_name() -> None:
+    plain = ("--values", str(CHART / "examples/plain.yaml"))
+    objects = [
+        rendered(*plain, release=release, namespace=namespace)
+        for release, namespace in (("a-icestream", "team"), ("icestream", "team-a"), ("b.c" + 50 * "d", "team"))
+    ]
+    of_cluster = [{one["metadata"]["name"] for one in found if one["kind"].startswith("Cluster")} for found in objects]
+    assert len(set.union(*of_cluster)) == 3
+    services = [one["metadata"]["name"] for found in objects for one in found if one["kind"] == "Service"]
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]{,62}", name) for name in services)
+    with pytest.raises(AssertionError, match="begins with a letter"):
+        rendered(*plain, release="1-icestream")
+
+
+@needs_helm
+def test_a_cluster_may_have_collectors_only() -> None:
+    found = of_example(CHART / "examples/collectors-only.yaml")
+    assert {one["kind"] for one in found if "template" in one.get("spec", {})} == {"DaemonSet", "Job"}
+    assert [name for name in containers(found) if name.startswith("Job")] == ["Job/icestream-topics/topics"]
+
+
+@needs_helm
+def test_who_may_read_metrics_may_not_ask_the_api() -> None:
+    (policy,) = [one for one in of_example(CHART / "examples/openshift.yaml") if one["kind"] == "NetworkPolicy"]
+    ours = {"app.kubernetes.io/name": "icestream", "app.kubernetes.io/instance": "icestream"}
+    ports = {
+        json.dumps(peer): [port["port"] for port in rule["ports"]]
+        for rule in policy["spec"]["ingress"]
+        for peer in rule["from"]
+    }
+    assert ports.pop(json.dumps({"podSelector": {"matchLabels": ours}})) == [4060, 9094]
+    assert [asked for asked in ports.values() if 4060 in asked] == [[4060], [4060]]
+    assert [peer for peer, asked in ports.items() if 4060 in asked and "openshift" not in peer] == [
+        '{"podSelector": {}}'
+    ]
+
+
+@needs_helm
+def test_prometheus_asks_a_gateway_with_tls_by_https() -> None:
+    schemes = []
+    for example in ("certificates", "plain"):
+        found = rendered(
+            "--values", str(CHART / f"examples/{example}.yaml"), "--set", "monitoring.serviceMonitor.enabled=true"
+        )
+        (monitor,) = [one for one in found if one["kind"] == "ServiceMonitor"]
+        (endpoint,) = monitor["spec"]["endpoints"]
+        schemes.append([(rule["regex"], rule["replacement"]) for rule in endpoint.get("relabelings", [])])
+    assert schemes == [[("gateway", "https")], []]
+
+
+@needs_helm
+def test_pods_with_ipv6_only_listen_there() -> None:
+    for example in ("plain", "trial"):
+        found = rendered("--values", str(CHART / f"examples/{example}.yaml"), "--set", "listen=[::]")
+        assert "0.0.0.0" not in json.dumps(found)
+        assert json.dumps(found).count("[::]:") == (6 if example == "plain" else 5)
 
 
 @needs_helm

@@ -50,6 +50,12 @@ def test_other_paths_are_not_found(url: str) -> None:
         get(f"{url}/")
 
 
+def test_it_listens_where_there_is_only_ipv6() -> None:
+    server = HealthServer("[::1]:0", lambda: None, "supervisor")
+    assert get(f"http://[::1]:{server.port}/healthz") == b'{"status": "ok"}'
+    server.close()
+
+
 def test_who_does_not_wait_for_the_answer_leaves_no_trace_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     asked, gone = threading.Event(), threading.Event()
 

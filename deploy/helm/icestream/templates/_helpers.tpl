@@ -1,6 +1,13 @@
 {{- define "icestream.fullname" -}}
-{{- if contains "icestream" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-icestream" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- $name := .Release.Name | replace "." "-" }}{{/* Services have no dots in their names. */}}
+{{- if regexMatch "^[0-9]" $name }}{{ fail "the release: a name that begins with a letter is needed, as Services have" }}{{ end }}
+{{- if contains "icestream" $name }}{{ $name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-icestream" $name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{/* Of what belongs to no namespace. Those have no dots in their names, so no two releases have the same one. */}}
+{{- define "icestream.clusterName" -}}
+{{ .Release.Namespace }}.{{ include "icestream.fullname" . }}-collector
 {{- end }}
 
 {{/* Each of the following takes (dict "root" $ "name" PART), or (dict "root" $ "suffix" SUFFIX) for the image. */}}
@@ -17,8 +24,13 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- end }}
 
+{{- define "icestream.podLabels" -}}
+{{ merge (include "icestream.labels" . | fromYaml) .root.Values.podLabels | toYaml }}
+{{- end }}
+
 {{- define "icestream.image" -}}
-{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}{{ .suffix }}
+{{- $digest := index .root.Values.image.digests (.suffix | trimPrefix "-" | default "icestream") -}}
+{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}{{ .suffix }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Everything of icestream but the collector runs under the "restricted" Pod Security Standard. */}}
@@ -58,8 +70,15 @@ readinessProbe:
 {{- else }}{{ required "kafka.bootstrapServers: HOST:PORT of a Kafka is needed, or trial=true" .Values.kafka.bootstrapServers }}{{ end }}
 {{- end }}
 
-{{/* The environment of a container that talks to Kafka. The part's own values come last: the last one counts. */}}
-{{- define "icestream.kafkaEnv" -}}
+{{- define "icestream.kafkaEnv" }}
+{{- with .Values.kafka }}
+{{- if ne (hasPrefix "SASL" .securityProtocol) (ne .saslMechanism "") }}
+{{- fail (printf "kafka.securityProtocol: %s has %s saslMechanism" .securityProtocol (ternary "no" "to have a" (ne .saslMechanism ""))) }}
+{{- end }}
+{{- if and .saslSecret.name (not .saslMechanism) }}
+{{- fail "kafka.saslSecret: securityProtocol and saslMechanism are needed as well" }}
+{{- end }}
+{{- end }}
 - {name: ICESTREAM_KAFKA, value: {{ include "icestream.kafkaAddress" . | quote }}}
 {{- if not .Values.trial }}{{ with .Values.kafka }}
 - {name: ICESTREAM_KAFKA_SECURITY_PROTOCOL, value: {{ .securityProtocol }}}
@@ -95,9 +114,47 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{- define "icestream.ownEnv" -}}
+{{/*
+The environment of a container: (dict "root" $ "name" PART "part" its values), and a workload's "clickhouse", "symbolCache"
+and "env". Of each name only the last is left, which is that of the values: Kubernetes refuses or mixes up variables that
+are there twice when they change.
+*/}}
+{{- define "icestream.env" -}}
+{{- $all := include "icestream.everyEnv" . | fromYamlArray }}{{ $last := dict }}
+{{- range $place, $entry := $all }}{{ $_ := set $last $entry.name $place }}{{ end }}
+{{- range $place, $entry := $all }}{{ if eq $place (get $last $entry.name) }}
+- {{ toJson $entry }}
+{{- end }}{{ end }}
+{{- end }}
+
+{{- define "icestream.everyEnv" -}}
+{{- if eq .name "collector" }}
+- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+- {name: ICESTREAM_HOST, value: $(NODE_NAME)}
+- {name: ICESTREAM_KUBERNETES, value: api}
+- {name: ICESTREAM_KUBERNETES_NODE, value: $(NODE_NAME)}
+- {name: ICESTREAM_SPOOL, value: /var/lib/icestream/spool}
+- {name: ICESTREAM_UNWIND_CACHE, value: /var/cache/icestream/unwind}
+- {name: ICESTREAM_DEBUGINFOD_CACHE, value: /var/cache/icestream/debuginfod}
+- {name: ICESTREAM_ACTIVITY_SOCKET, value: /run/icestream/activity.sock}
+{{- end }}
+{{- if ne .name "trial" }}
+{{- include "icestream.kafkaEnv" .root }}
+{{- with .root.Values.symbolStore }}
+- {name: ICESTREAM_SYMBOL_STORE, value: {{ quote . }}}
+{{- end }}
+{{- end }}
+{{- if .clickhouse }}
+{{- include "icestream.clickhouseEnv" .root }}
+{{- end }}
+{{- if .symbolCache }}
+- {name: ICESTREAM_SYMBOL_CACHE, value: /var/cache/icestream/symcaches}
+{{- end }}
+{{- range $name, $value := .env }}
+- {name: {{ $name }}, value: {{ quote $value }}}
+{{- end }}
 {{- range $name, $value := merge (dict) .part.env .root.Values.env }}
-- {name: {{ $name }}, value: {{ $value | toString | quote }}}
+- {name: {{ $name }}, value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}}
 {{- end }}
 {{- end }}
 
@@ -107,8 +164,11 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Certificates, as volumes and where they are mounted. */}}
-{{- define "icestream.certificateVolumes" -}}
+{{/* Certificates and what values add, as volumes and where they are mounted. */}}
+{{- define "icestream.volumes" -}}
+{{- with .Values.volumes }}
+{{ toYaml . }}
+{{- end }}
 {{- if not .Values.trial }}
 {{- with .Values.kafka.caSecret }}{{ if .name }}
 - {name: kafka-ca, secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}}
@@ -125,7 +185,10 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- define "icestream.certificateMounts" -}}
+{{- define "icestream.volumeMounts" -}}
+{{- with .Values.volumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- if not .Values.trial }}
 {{- if .Values.kafka.caSecret.name }}
 - {name: kafka-ca, mountPath: /etc/icestream/kafka-ca, readOnly: true}
@@ -143,6 +206,9 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- define "icestream.placement" -}}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.priorityClassName | default .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 {{- with .part.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}

@@ -16,9 +16,12 @@ A stateless part: its Deployment, service account, disruption budget and, if wan
 {{- define "icestream.workload" -}}
 {{- $part := index .root.Values .name -}}
 {{- $fullname := printf "%s-%s" (include "icestream.fullname" .root) .name -}}
-{{- $context := dict "root" .root "name" .name "part" $part -}}
+{{- $context := set . "part" $part -}}
 {{- $scaled := and $part.autoscaling (ne $part.autoscaling.kind "none") -}}
 {{- $most := $part.replicas }}{{ if $scaled }}{{ $most = $part.autoscaling.maxReplicas }}{{ end -}}
+{{- if lt (int $most) (int $part.replicas) -}}
+{{- fail (printf "%s.autoscaling.maxReplicas: %d are fewer than the %d replicas" .name (int $most) (int $part.replicas)) -}}
+{{- end -}}
 {{- if and (not .serves) (gt (int $most) (int .root.Values.topics.partitions)) -}}
 {{- fail (printf "%s: %d replicas are more than topics.partitions, %d: each needs a partition" .name (int $most) (int .root.Values.topics.partitions)) -}}
 {{- end -}}
@@ -37,13 +40,13 @@ spec:
     rollingUpdate: {{ if .serves }}{maxSurge: 1, maxUnavailable: 0}{{ else }}{maxSurge: 0, maxUnavailable: 1}{{ end }}
   template:
     metadata:
-      labels: {{ include "icestream.labels" . | nindent 8 }}
+      labels: {{ include "icestream.podLabels" . | nindent 8 }}
       {{- with $part.podAnnotations }}
       annotations: {{ toYaml . | nindent 8 }}
       {{- end }}
     spec:
       serviceAccountName: {{ $fullname }}
-      automountServiceAccountToken: false
+      automountServiceAccountToken: {{ $part.serviceAccountToken | default false }}
       {{- include "icestream.placement" $context | nindent 6 }}
       affinity:
         podAntiAffinity:
@@ -59,21 +62,7 @@ spec:
           image: {{ include "icestream.image" (dict "root" .root "suffix" .image) }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args: {{ toJson .args }}
-          env:
-            {{- include "icestream.kafkaEnv" .root | nindent 12 }}
-            {{- if .clickhouse }}
-            {{- include "icestream.clickhouseEnv" .root | nindent 12 }}
-            {{- end }}
-            {{- with .root.Values.symbolStore }}
-            - {name: ICESTREAM_SYMBOL_STORE, value: {{ quote . }}}
-            {{- end }}
-            {{- if .symbolCache }}
-            - {name: ICESTREAM_SYMBOL_CACHE, value: /var/cache/icestream/symcaches}
-            {{- end }}
-            {{- range $name, $value := .env }}
-            - {name: {{ $name }}, value: {{ quote $value }}}
-            {{- end }}
-            {{- include "icestream.ownEnv" $context | nindent 12 }}
+          env: {{ include "icestream.env" $context | nindent 12 }}
           {{- include "icestream.envFrom" $context | nindent 10 }}
           ports:
             - {name: metrics, containerPort: {{ .port }}}
@@ -85,7 +74,7 @@ spec:
           lifecycle:
             preStop: {sleep: {seconds: 5}}  # until nobody sends it anything new
           {{- end }}
-          resources: {{ toYaml $part.resources | nindent 12 }}
+          resources: {{ $part.resources | default dict | toYaml | nindent 12 }}
           securityContext: {{ include "icestream.restricted" . | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
@@ -95,16 +84,16 @@ spec:
             {{- if .tlsSecret }}
             - {name: tls, mountPath: /etc/icestream/tls, readOnly: true}
             {{- end }}
-            {{- include "icestream.certificateMounts" .root | nindent 12 }}
+            {{- include "icestream.volumeMounts" .root | nindent 12 }}
       volumes:
         - {name: tmp, emptyDir: {}}
         {{- if .symbolCache }}
-        - {name: symcaches, emptyDir: {sizeLimit: {{ $part.symbolCache }}}}
+        - {name: symcaches, emptyDir: {}}  # the part itself limits it
         {{- end }}
         {{- with .tlsSecret }}
         - {name: tls, secret: {secretName: {{ . }}}}
         {{- end }}
-        {{- include "icestream.certificateVolumes" .root | nindent 8 }}
+        {{- include "icestream.volumes" .root | nindent 8 }}
 ---
 {{ include "icestream.serviceAccount" $context }}
 ---
@@ -115,6 +104,7 @@ metadata:
   labels: {{ include "icestream.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow  # a node can be drained while Kafka or ClickHouse is away, too
   selector:
     matchLabels: {{ include "icestream.selector" . | nindent 6 }}
 {{- if $scaled }}
@@ -126,6 +116,9 @@ spec:
 {{- define "icestream.autoscaler" -}}
 {{- $fullname := printf "%s-%s" (include "icestream.fullname" .root) .name -}}
 {{- $kafka := .root.Values.kafka -}}
+{{- if and (eq .part.autoscaling.kind "keda") (eq $kafka.saslMechanism "OAUTHBEARER") -}}
+{{- fail (printf "%s.autoscaling.kind: keda cannot log in to Kafka with OAUTHBEARER here; take hpa or none" .name) -}}
+{{- end -}}
 {{- if eq .part.autoscaling.kind "hpa" -}}
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -140,7 +133,7 @@ spec:
     - type: External
       external:
         metric: {name: {{ .metric }}}
-        target: {type: AverageValue, averageValue: {{ .part.autoscaling.lag | quote }}}
+        target: {type: AverageValue, averageValue: {{ .part.autoscaling.lag | int64 | quote }}}
   behavior:
     scaleDown: {stabilizationWindowSeconds: 600}  # each change moves partitions
 {{- else -}}
@@ -160,7 +153,7 @@ spec:
         bootstrapServers: {{ $kafka.bootstrapServers | quote }}
         consumerGroup: {{ $kafka.prefix }}{{ .group }}
         topic: {{ $kafka.prefix }}{{ .topic }}
-        lagThreshold: {{ .part.autoscaling.lag | quote }}
+        lagThreshold: {{ .part.autoscaling.lag | int64 | quote }}
         tls: {{ ternary "enable" "disable" (contains "SSL" $kafka.securityProtocol) }}
         {{- with $kafka.saslMechanism }}
         sasl: {{ get (dict "PLAIN" "plaintext" "SCRAM-SHA-256" "scram_sha256" "SCRAM-SHA-512" "scram_sha512") . }}
