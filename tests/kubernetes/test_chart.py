@@ -179,6 +179,8 @@ def test_no_more_workers_than_partitions() -> None:
         ("trial=true,archive=/srv/archive", "archive"),
         ("trial=true,image.tag=0.1.0@sha256:1234", "image/tag"),
         ("trial=true,collector.hostPaths.spool=spool", "spool"),
+        ("trial=true,trialPod.storage=20GB", "storage"),
+        ("trial=true,api.allowedHosts[0]=https://profiles.example.com", "allowedHosts"),
         ("kafka.bootstrapServers=k:9092,kafka.securityProtocol=SASL_SSL", "SASL_SSL has to have a saslMechanism"),
         ("kafka.bootstrapServers=k:9092,kafka.saslMechanism=PLAIN", "PLAINTEXT has no saslMechanism"),
         ("kafka.bootstrapServers=k:9092,kafka.saslSecret.name=s", "saslMechanism"),
