@@ -283,7 +283,7 @@ def test_an_interpreter_in_the_interpreter_shows_with_who_called_it(
     seen, _ = run(watched, python.path, str(PROGRAM), "interpreter")
     within = [([frame.function for frame in stack if frame.line], n) for stack, n in seen.stacks]
     within = [(functions, n) for functions, n in within if functions[-1:] == ["burn_elsewhere"]]
-    assert sum(n for _, n in within) > 0.9 * seen.total()
+    assert sum(n for _, n in within) > 0.8 * seen.total()  # without the GIL, 8 % make interpreters and code
     wrong = [functions for functions, _ in within if functions[:3] != ["<module>", "main", "in_interpreter"]]
     assert len(wrong) <= len(within) / 50, wrong[:3]
 
