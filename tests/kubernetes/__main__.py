@@ -154,6 +154,8 @@ def install(node: Node, *values: str) -> Path:
     mine = [f"collector.hostPaths.{name}={path}" for name, path in paths.items()]
     options = [f"--set={value}" for value in (*mine, *values)]
     node.run("helm", "install", "icestream", str(CHART), *options, "--wait", "--timeout=5m")
+    # Helm does not wait for the only pod of a DaemonSet of which a tenth may be away.
+    node.kubectl("rollout", "status", "daemonset/icestream-collector", "--timeout=5m")
     step(f"helm install: all pods are ready with {', '.join(values)}")
     return paths["run"]
 
@@ -244,7 +246,7 @@ def state(node: Node) -> str:
     commands = [
         ("get", "all,pvc", "-A", "-o", "wide"),
         ("get", "events", "-A", "--sort-by=.lastTimestamp"),
-        ("logs", "-A", "--tail=30", "-l", RELEASE, "--all-containers", "--prefix"),
+        ("logs", "--tail=30", "-l", RELEASE, "--all-containers", "--prefix"),
     ]
     text = ""
     for command in commands:
