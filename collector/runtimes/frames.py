@@ -37,6 +37,11 @@ def place(words: np.ndarray) -> np.ndarray:
     return (words >> _PLACE_SHIFT & _PLACE).astype(np.int64)
 
 
+def kinds(words: np.ndarray) -> np.ndarray:
+    """The Kind of each frame (first words, uint64)."""
+    return words >> _KIND_SHIFT
+
+
 def without_place(words: np.ndarray) -> np.ndarray:
     return words & _NOT_PLACE
 

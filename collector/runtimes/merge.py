@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.runtimes.frames import WITH_NEXT, place
+from collector.runtimes.frames import WITH_NEXT, Kind, kinds, place
 from icestream.columns import index_ranges
 
 _LAST_POSITION = 4095
@@ -25,12 +25,14 @@ class ManagedFrames(NamedTuple):
     position: np.ndarray  # int64 (m,): of the native frame that it replaces, counted from the leaf
     order: np.ndarray  # int64 (m,): among the managed frames of its stack
     placed: np.ndarray  # bool (m,): whether that native frame exists
+    python: np.ndarray  # bool (m,): whether it is one of CPython
 
     def repeated(self, counts: np.ndarray) -> "ManagedFrames":
         """Each frame so many times (int64): those that were inlined into it come first."""
         stack = np.repeat(self.stack, counts)
         order = index_ranges.positions(np.bincount(stack, minlength=int(stack.max(initial=-1)) + 1))
-        return ManagedFrames(stack, np.repeat(self.position, counts), order, np.repeat(self.placed, counts))
+        rest = (np.repeat(column, counts) for column in (self.placed, self.python))
+        return ManagedFrames(stack, np.repeat(self.position, counts), order, *rest)
 
 
 def managed_frames(kernel_depth: np.ndarray, managed_depth: np.ndarray, words: np.ndarray) -> ManagedFrames:
@@ -43,7 +45,7 @@ def managed_frames(kernel_depth: np.ndarray, managed_depth: np.ndarray, words: n
         frame = frame[ends[np.minimum(np.searchsorted(ends, np.arange(len(frame))), len(ends) - 1)]]
     placed = frame < WITH_NEXT
     position = np.where(placed, kernel_depth[stack] + frame, _LAST_POSITION)
-    return ManagedFrames(stack, position, order, placed)
+    return ManagedFrames(stack, position, order, placed, kinds(words) == Kind.PYTHON_CODE)
 
 
 def replaced(stack: np.ndarray, position: np.ndarray, managed: ManagedFrames) -> np.ndarray:
@@ -65,7 +67,8 @@ def merge(
     key = stack.astype(np.uint64) * _PLACES + (position.astype(np.uint64) << _POSITION_SHIFT)
     managed_key = managed.stack.astype(np.uint64) * _PLACES + (managed.position.astype(np.uint64) << _POSITION_SHIFT)
     executing = np.isin(key, managed_key[managed.placed])
-    trampoline = generated & np.isin(key, managed_key[managed.placed] + (np.uint64(1) << _POSITION_SHIFT))
+    of_python = managed_key[managed.placed & managed.python]
+    trampoline = generated & np.isin(key, of_python + (np.uint64(1) << _POSITION_SHIFT))
     native = np.flatnonzero(~executing & ~trampoline)
     rows = np.concatenate([native, len(stack) + np.arange(len(managed_key))])
     order = np.argsort(np.concatenate([key[native], managed_key + managed.order.astype(np.uint64)]), kind="stable")

@@ -4,25 +4,26 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.runtimes.frames import UNPLACED, WITH_NEXT
+from collector.runtimes.frames import UNPLACED, WITH_NEXT, Kind
 from collector.runtimes.merge import managed_frames, merge
 
 Run = tuple[int, int]
-"""(native user frame, how many Python frames)"""
+"""(native user frame, how many managed frames)"""
+KINDS = st.sampled_from([Kind.PYTHON_CODE, Kind.V8_FUNCTION])
 
 
 @st.composite
-def stacks(draw: st.DrawFn) -> tuple[int, int, list[Run], set[int]]:
-    """Kernel frames, user frames, runs from the leaf on, and user frames of generated code."""
+def stacks(draw: st.DrawFn) -> tuple[int, int, list[Run], set[int], Kind]:
+    """Kernel frames, user frames, runs from the leaf on, user frames of generated code, and what executes runs."""
     user = draw(st.integers(1, 12))
     frames = sorted(draw(st.sets(st.integers(0, user - 1), max_size=4)))
     runs = [(frame, draw(st.integers(1, 3))) for frame in frames]
     if draw(st.booleans()):
         runs.append((UNPLACED, draw(st.integers(1, 3))))
-    return draw(st.integers(0, 3)), user, runs, draw(st.sets(st.integers(0, user - 1), max_size=4))
+    return draw(st.integers(0, 3)), user, runs, draw(st.sets(st.integers(0, user - 1), max_size=4)), draw(KINDS)
 
 
-def plainly(kernel: int, user: int, runs: list[Run], generated: set[int]) -> list[str]:
+def plainly(kernel: int, user: int, runs: list[Run], generated: set[int], kind: Kind) -> list[str]:
     placed = dict(runs)
     found = [f"kernel {i}" for i in range(kernel)]
     number = 0
@@ -30,26 +31,26 @@ def plainly(kernel: int, user: int, runs: list[Run], generated: set[int]) -> lis
         if i in placed:
             found += [f"python {number + k}" for k in range(placed[i])]
             number += placed[i]
-        elif not (i in generated and i - 1 in placed):
+        elif not (i in generated and i - 1 in placed and kind == Kind.PYTHON_CODE):
             found.append(f"user {i}")
     return found + [f"python {number + k}" for k in range(placed.get(UNPLACED, 0))]
 
 
 @given(st.lists(stacks(), min_size=1, max_size=6))
 def test_runs_take_the_places_of_the_frames_that_executed_them(
-    drawn: list[tuple[int, int, list[Run], set[int]]],
+    drawn: list[tuple[int, int, list[Run], set[int], Kind]],
 ) -> None:
     names: list[tuple[int, str]] = []
     python_names: list[tuple[int, str]] = []
     position, generated, info = [], [], []
-    for s, (kernel, user, runs, compiled) in enumerate(drawn):
+    for s, (kernel, user, runs, compiled, kind) in enumerate(drawn):
         names += [(s, f"kernel {i}") for i in range(kernel)] + [(s, f"user {i}") for i in range(user)]
         position += list(range(kernel + user))
         generated += [False] * kernel + [i in compiled for i in range(user)]
         of_stack = [frame if k == count - 1 else WITH_NEXT for frame, count in runs for k in range(count)]
         python_names += [(s, f"python {k}") for k in range(len(of_stack))]
-        info += [1 << 60 | frame << 48 | 7 for frame in of_stack]
-    depth = np.array([sum(count for _, count in runs) for _, _, runs, _ in drawn], np.int64)
+        info += [kind << 60 | frame << 48 | 7 for frame in of_stack]
+    depth = np.array([sum(count for _, count in runs) for _, _, runs, _, _ in drawn], np.int64)
     frames = managed_frames(np.array([d[0] for d in drawn], np.int64), depth, np.array(info, np.uint64))
     stack = np.array([s for s, _ in names], np.int64)
     rows, of = merge(stack, np.array(position, np.int64), np.array(generated, bool), frames)

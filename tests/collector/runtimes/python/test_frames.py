@@ -265,11 +265,14 @@ def test_code_that_takes_the_place_of_other_code_in_memory_has_its_own_name(
     assert max(scripts) < 0.35, shares  # most are gone before they are read
 
 
-@pytest.mark.parametrize("fork", ["fork", "fork in C"])
-def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Sampler], fork: str) -> None:
-    parent, child = run(watched, sys.executable, str(PROGRAM), "nested", fork)
-    parent.check(f"right stacks of Python before {fork}", 0.02)
-    child.check(f"right stacks of Python after {fork}", 0.02)
+@pytest.mark.parametrize(
+    ("path", "fork"),
+    [(sys.executable, "fork in C"), *((python.path, "fork") for python in interpreters())],
+    ids=lambda value: value.removeprefix(str(Path.home())),
+)
+def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Sampler], path: str, fork: str) -> None:
+    for seen, when in zip(run(watched, path, str(PROGRAM), "nested", fork), ("before", "after"), strict=True):
+        seen.with_qualified_names().check(f"right stacks of {path} {when} {fork}", 0.02)
 
 
 @pytest.mark.parametrize(
