@@ -12,7 +12,7 @@ address of the code. The function of a frame must be that of the code.
 import struct
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +37,17 @@ _MOST_INLINED, _CALL_BYTES = 1024, 16
 _WRAPPED = 8  # SharedFunctionInfoWrapper: the function
 
 
-class CompiledCode(NamedTuple):
+class CodeHead(NamedTuple):
+    """Where code is, and the objects with its tables: other code has others."""
+
     start: int
     size: int
+    positions: int
+    deoptimization: int
+
+
+class CompiledCode(NamedTuple):
+    head: CodeHead
     shared: int  # the address of its function; 0: Sparkplug's
     table: int  # Sparkplug's: FoundFunction.table
     at: CodeLines  # by offset: the bytecode's offset (Sparkplug), or 1 + row of `functions`
@@ -48,8 +56,8 @@ class CompiledCode(NamedTuple):
     def find(self, address: int, function: FoundFunction, shared: int) -> tuple[JitName, ...]:
         """Returns the functions at an address, whose lowest 31 bits count; none if this is not code of the function.
         `shared`: its address."""
-        offset = address - self.start & _ADDRESS
-        if offset >= self.size:
+        offset = address - self.head.start & _ADDRESS
+        if offset >= self.head.size:
             return ()
         where = self.at.at(offset)
         if self.shared:
@@ -58,97 +66,118 @@ class CompiledCode(NamedTuple):
         return (JitName(*function.function._replace(line=line)),) if line else ()
 
     def overlaps(self, other: "CompiledCode") -> bool:
-        return self.start < other.start + other.size and other.start < self.start + self.size
+        own, others = self.head, other.head
+        return own.start < others.start + others.size and others.start < own.start + own.size
 
 
 def read_compiled(
-    pid: int, heap: Heap, layout: V8Layout, sizes: bytes, scripts: Scripts, addresses: Iterable[tuple[int, int]]
+    pid: int,
+    heap: Heap,
+    layout: V8Layout,
+    sizes: bytes,
+    scripts: Scripts,
+    addresses: Sequence[tuple[int, int]],
+    known: Collection[CodeHead] = (),
 ) -> list[CompiledCode]:
-    """Returns the code at addresses, each with the start of its mapping. `sizes`: of bytecodes (Engine)."""
-    found: list[CompiledCode] = []
-    for start, address in sorted(addresses):
-        if not (found and found[-1].start <= address < found[-1].start + found[-1].size):
-            head = _find(heap, layout, start, address)
-            code = _read(pid, heap, layout, sizes, scripts, head) if head else None
-            found += [code] if code else []
+    """Returns the code at addresses, each with the start of its mapping; not that which is known. `sizes`:
+    Engine.bytecode_sizes."""
+    heads = [head for head in dict.fromkeys(_find(heap, layout, addresses)) if head not in known]
+    tables = heap.arrays([head.positions for head in heads], layout.tables.byte_types, 1, MAX_TABLE_BYTES)
+    read = [(head, table) for head, table in zip(heads, tables, strict=True) if table]
+    bytecodes = _bytecode_arrays(heap, layout, [head for head, _ in read])
+    sparkplug = [(*each, bytecode) for each, bytecode in zip(read, bytecodes, strict=True) if bytecode]
+    optimized = [each for each, bytecode in zip(read, bytecodes, strict=True) if not bytecode]
+    return _sparkplug(heap, layout, sizes, sparkplug) + _optimized(pid, heap, layout, scripts, optimized)
+
+
+def _find(heap: Heap, layout: V8Layout, addresses: Sequence[tuple[int, int]]) -> list[CodeHead]:
+    """Looks for the headers of the code at addresses, backwards."""
+    found, left = list[CodeHead](), list(addresses)
+    for size in _WINDOWS:
+        at_once, further = max(_MOST_CODE_BYTES // size, 1), list[tuple[int, int]]()
+        for first in range(0, len(left), at_once):
+            part = left[first : first + at_once]
+            starts = [max(mapping_start, (address & -8) - size) for mapping_start, address in part]
+            spans = [(start, (each[1] & -8) + 16 - start) for start, each in zip(starts, part, strict=True)]
+            streams = [
+                _stream(heap, layout, start, data) if data else None
+                for start, data in zip(starts, heap.areas(spans), strict=True)
+            ]
+            heads = _heads(heap, layout, [stream or (0, 0) for stream in streams])
+            for each, start, stream, head in zip(part, starts, streams, heads, strict=True):
+                if head and head.start <= each[1] < head.start + head.size:
+                    found.append(head)
+                elif stream is None and start > each[0]:
+                    further.append(each)
+        left = further
     return found
 
 
-class _Head(NamedTuple):
-    start: int
-    size: int
-    positions: int
-    deoptimization: int
+def _stream(heap: Heap, layout: V8Layout, start: int, data: bytes) -> tuple[int, int] | None:
+    """The last header in what lies at an address: (its Code, where its instructions are)."""
+    tables, words = layout.tables, np.frombuffer(data, np.uint64)
+    pointers = (words & np.uint64(3) == 1) & (words > 4096) & (words < 1 << 47)
+    rows = np.flatnonzero(pointers[:-1] & pointers[1:])
+    rows = rows[(start + 8 * rows + tables.stream_bytes) % _ALIGNMENT == 0][: -_CANDIDATES - 1 : -1]
+    kinds = heap.types_of(words[rows].tolist())
+    row = next((row for row, kind in zip(rows.tolist(), kinds, strict=True) if kind == tables.stream_type), None)
+    if row is None:
+        return None
+    stream = start + 8 * row
+    return int(words[row + 1]) if tables.code_start else stream + 1, stream + tables.stream_bytes
 
 
-def _find(heap: Heap, layout: V8Layout, mapping_start: int, address: int) -> _Head | None:
-    """Looks for the header of the code at an address, backwards."""
-    tables, end = layout.tables, (address & -8) + 16
-    for size in _WINDOWS:
-        start = max(mapping_start, end - 16 - size)
-        (data,) = heap.areas([(start, end - start)])
-        if data is None:
-            return None
-        words = np.frombuffer(data, np.uint64)
-        pointers = (words & np.uint64(3) == 1) & (words > 4096) & (words < 1 << 47)
-        rows = np.flatnonzero(pointers[:-1] & pointers[1:])
-        rows = rows[(start + 8 * rows + tables.stream_bytes) % _ALIGNMENT == 0][: -_CANDIDATES - 1 : -1]
-        kinds = heap.types_of(words[rows].tolist())
-        for row in (row for row, kind in zip(rows.tolist(), kinds, strict=True) if kind == tables.stream_type):
-            stream = start + 8 * row
-            code = int(words[row + 1]) if tables.code_start else stream + 1
-            if (head := _head(heap, layout, code, stream + tables.stream_bytes)) is not None:
-                return head if head.start <= address < head.start + head.size else None
-        if start == mapping_start:
-            break
-    return None
-
-
-def _head(heap: Heap, layout: V8Layout, code: int, start: int) -> _Head | None:
-    """The Code of the instructions that start there; None if it is none."""
+def _heads(heap: Heap, layout: V8Layout, streams: Sequence[tuple[int, int]]) -> list[CodeHead | None]:
+    """The Code of each header; None if it is none."""
     tables = layout.tables
-    (data,) = heap.areas([(code - 1, max(tables.code_size + 4, tables.code_positions + 8))])
-    if data is None or heap.types_of([_word(data, 0)]) != [tables.code_type]:
-        return None
-    size = _word(data, tables.code_size - 4) >> 32
-    if (tables.code_start and _word(data, tables.code_start) != start) or not 0 < size <= _MOST_CODE_BYTES:
-        return None
-    return _Head(start, size, _word(data, tables.code_positions), _word(data, tables.code_deoptimization))
+    bytes_of = max(tables.code_size + 4, tables.code_positions + 8)
+    objects = heap.areas([(code - 1, bytes_of) if code else (0, 0) for code, _ in streams])
+    kinds = heap.types_of([_word(data, 0) if data else 0 for data in objects])
+    found: list[CodeHead | None] = []
+    for (_, start), data, kind in zip(streams, objects, kinds, strict=True):
+        size = _word(data, tables.code_size - 4) >> 32 if data else 0
+        right = data and kind == tables.code_type and 0 < size <= _MOST_CODE_BYTES
+        if data and right and (not tables.code_start or _word(data, tables.code_start) == start):
+            positions, deoptimization = _word(data, tables.code_positions), _word(data, tables.code_deoptimization)
+            found.append(CodeHead(start, size, positions, deoptimization))
+        else:
+            found.append(None)
+    return found
 
 
-def _read(pid: int, heap: Heap, layout: V8Layout, sizes: bytes, scripts: Scripts, head: _Head) -> CompiledCode | None:
-    (table,) = heap.arrays([head.positions], layout.tables.byte_types, 1, MAX_TABLE_BYTES)
-    if table is None:
-        return None
-    bytecode = _bytecode(heap, layout, head)
-    if bytecode:
-        return _sparkplug(heap, layout, sizes, head, table, bytecode)
-    return _optimized(pid, heap, layout, scripts, head, table)
-
-
-def _bytecode(heap: Heap, layout: V8Layout, head: _Head) -> int:
-    """The BytecodeArray of code that Sparkplug made; 0: another compiler did."""
-    (begin,) = heap.areas([(head.start, _BEGIN_BYTES)])
-    at = (begin or b"").find(_BYTECODE_BEGIN) + len(_BYTECODE_BEGIN)
-    constant = _word(begin, at) if begin and 1 < at <= _BEGIN_BYTES - 8 else 0
-    candidates = [head.deoptimization, constant]
-    kinds = heap.types(candidates)
-    return next((each for each, kind in zip(candidates, kinds, strict=True) if kind == layout.walk.bytecode_type), 0)
+def _bytecode_arrays(heap: Heap, layout: V8Layout, heads: Sequence[CodeHead]) -> list[int]:
+    """The BytecodeArray of each code that Sparkplug made; 0: another compiler did."""
+    candidates = []
+    for head, begin in zip(heads, heap.areas([(head.start, _BEGIN_BYTES) for head in heads]), strict=True):
+        at = (begin or b"").find(_BYTECODE_BEGIN) + len(_BYTECODE_BEGIN)
+        candidates += [head.deoptimization, _word(begin, at) if begin and 1 < at <= _BEGIN_BYTES - 8 else 0]
+    right = [kind == layout.walk.bytecode_type for kind in heap.types(candidates)]
+    return [
+        candidates[i] if right[i] else candidates[i + 1] if right[i + 1] else 0 for i in range(0, len(candidates), 2)
+    ]
 
 
 def _sparkplug(
-    heap: Heap, layout: V8Layout, sizes: bytes, head: _Head, table: bytes, bytecode: int
-) -> CompiledCode | None:
-    ends = np.cumsum(read_numbers(table))
-    (length,) = heap.words([bytecode], 8, 1)
-    size = length[0] >> 32 if length else 0
-    (code,) = heap.areas([(bytecode - 1 + layout.tables.bytecodes, size)] if 0 < size <= MAX_TABLE_BYTES else [(0, 0)])
-    (positions,) = bytecode_positions(heap, layout, [bytecode])
-    if not code or not positions:
-        return None
-    starts = _bytecodes(code, sizes, len(ends))
-    at = CodeLines(array("I", (ends[: len(starts)] & 0xFFFFFFFF).tolist()), starts)
-    return CompiledCode(head.start, head.size, 0, zlib.crc32(positions), at, ())
+    heap: Heap, layout: V8Layout, sizes: bytes, codes: Sequence[tuple[CodeHead, bytes, int]]
+) -> list[CompiledCode]:
+    arrays = [bytecode for _, _, bytecode in codes]
+    lengths = [words[0] >> 32 if words else 0 for words in heap.words(arrays, 8, 1)]
+    bytecodes = heap.areas(
+        [
+            (array - 1 + layout.tables.bytecodes, length) if 0 < length <= MAX_TABLE_BYTES else (0, 0)
+            for array, length in zip(arrays, lengths, strict=True)
+        ]
+    )
+    found = []
+    for (head, table, _), code, positions in zip(
+        codes, bytecodes, bytecode_positions(heap, layout, arrays), strict=True
+    ):
+        if code and positions:
+            ends = np.cumsum(read_numbers(table))
+            starts = _bytecodes(code, sizes, len(ends))
+            at = CodeLines(array("I", (ends[: len(starts)] & 0xFFFFFFFF).tolist()), array("I", starts))
+            found.append(CompiledCode(head, 0, zlib.crc32(positions), at, ()))
+    return found
 
 
 def _bytecodes(code: bytes, sizes: bytes, most: int) -> list[int]:
@@ -165,26 +194,31 @@ def _bytecodes(code: bytes, sizes: bytes, most: int) -> list[int]:
 
 
 def _optimized(
-    pid: int, heap: Heap, layout: V8Layout, scripts: Scripts, head: _Head, table: bytes
-) -> CompiledCode | None:
-    tables = layout.tables
-    (data,) = heap.arrays([head.deoptimization], tables.word_types, 8, MAX_TABLE_BYTES)
-    if data is None or len(data) < 8 * (tables.calls + 1):
-        return None
-    count, own = _word(data, 8 * tables.inlined) >> 32, _word(data, 8 * tables.shared)
-    if count > _MOST_INLINED:
-        return None
-    if heap.types([own]) != [layout.walk.shared_type]:
-        own = ((heap.words([own], _WRAPPED, 1)[0]) or (0,))[0]
-    (literals,) = heap.arrays([_word(data, 8 * tables.literals)], tables.word_types, 8, MAX_TABLE_BYTES)
-    (calls,) = heap.arrays([_word(data, 8 * tables.calls)], tables.byte_types, 1, MAX_TABLE_BYTES)
-    pointers = [own, *struct.unpack_from(f"<{count}Q", (literals or b"").ljust(8 * count, b"\0"))]
-    # Some literals are weak: then bit 1 is set.
-    functions = read_functions(pid, heap, layout, scripts, [(pointer & -4) for pointer in pointers])
-    if functions[0] is None:
-        return None
-    where, chains = _inlined(read_positions(table, tables.position_flags), functions, calls or b"")
-    return CompiledCode(head.start, head.size, own - 1, 0, where, chains)
+    pid: int, heap: Heap, layout: V8Layout, scripts: Scripts, codes: Sequence[tuple[CodeHead, bytes]]
+) -> list[CompiledCode]:
+    tables, least = layout.tables, 8 * (layout.tables.calls + 1)
+    arrays = heap.arrays([head.deoptimization for head, _ in codes], tables.word_types, 8, MAX_TABLE_BYTES)
+    data = [each if each and len(each) >= least else bytes(least) for each in arrays]
+    literals = heap.arrays([_word(each, 8 * tables.literals) for each in data], tables.word_types, 8, MAX_TABLE_BYTES)
+    calls = heap.arrays([_word(each, 8 * tables.calls) for each in data], tables.byte_types, 1, MAX_TABLE_BYTES)
+    owns = [_word(each, 8 * tables.shared) for each in data]
+    wrapped = [words[0] if words else 0 for words in heap.words(owns, _WRAPPED, 1)]
+    kinds = heap.types(owns)
+    pointers: list[list[int]] = []
+    for each, own, behind, kind, words in zip(data, owns, wrapped, kinds, literals, strict=True):
+        count = min(_word(each, 8 * tables.inlined) >> 32, _MOST_INLINED)
+        # Some literals are weak: then bit 1 is set.
+        inlined = [word & -4 for (word,) in struct.iter_unpack("<Q", (words or b"")[: 8 * count])]
+        pointers.append([(own if kind == layout.walk.shared_type else behind) & -4, *inlined])
+    distinct = list({pointer for each in pointers for pointer in each})
+    functions = dict(zip(distinct, read_functions(pid, heap, layout, scripts, distinct), strict=True))
+    found = []
+    for (head, table), shared, call in zip(codes, pointers, calls, strict=True):
+        if functions[shared[0]] is not None:
+            positions = read_positions(table, tables.position_flags)
+            where, chains = _inlined(positions, [functions[pointer] for pointer in shared], call or b"")
+            found.append(CompiledCode(head, shared[0], 0, where, chains))
+    return found
 
 
 def _inlined(

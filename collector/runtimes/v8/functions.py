@@ -60,8 +60,9 @@ def read_functions(
     found = _read(pid, heap, layout, scripts, addresses)
     # A young source may have been moved while it was looked for.
     again = [i for i, each in enumerate(found) if each and each.script and not len(each.script.ends)]
-    for i, each in zip(again, _read(pid, heap, layout, scripts, [addresses[i] for i in again]), strict=True):
-        found[i] = each or found[i]
+    if again:
+        for i, each in zip(again, _read(pid, heap, layout, scripts, [addresses[i] for i in again]), strict=True):
+            found[i] = each or found[i]
     return found
 
 

@@ -46,8 +46,16 @@ class Heap:
 
     def __init__(self, areas: ReadAreas, strings_end: int) -> None:
         """`strings_end`: see layout.V8Text."""
-        self.areas, self._strings_end = areas, strings_end
+        self._areas, self._strings_end = areas, strings_end
         self._types: dict[int, int] = {}
+
+    def areas(self, wanted: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """As ReadAreas; asks for nothing if all sizes are 0."""
+        some = [i for i, (_, size) in enumerate(wanted) if size]
+        result: list[bytes | None] = [b""] * len(wanted)
+        for i, data in zip(some, self._areas([wanted[i] for i in some]) if some else (), strict=True):
+            result[i] = data
+        return result
 
     def words(self, objects: Sequence[int], offset: int, count: int) -> list[Words | None]:
         """Returns `count` words of each object from an offset on; None where it is no pointer, or cannot be read."""

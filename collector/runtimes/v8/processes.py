@@ -3,7 +3,7 @@
 import itertools
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from collector.runtimes.files import FilesOnce
 from collector.runtimes.frames import Kind, ManagedFrame
 from collector.runtimes.maps import RuntimeMaps
 from collector.runtimes.refusals import Refusals
-from collector.runtimes.v8.compiled import CompiledCode, read_compiled
+from collector.runtimes.v8.compiled import CodeHead, CompiledCode, read_compiled
 from collector.runtimes.v8.functions import FoundFunction, read_functions
 from collector.runtimes.v8.heap import Heap
 from collector.runtimes.v8.layout import V8Layout, V8LayoutError
@@ -35,7 +35,10 @@ _MASK = (1 << 64) - 1
 
 _COMPILED = 1 << 31  # V8_COMPILED of the program
 _MAX_UNITS = 1 << 20  # of tables that are kept: 16 MB
+_CODES_AT_ONCE = 8  # takes some ten milliseconds
 _MOST_CODES = 4  # of one function
+_MOST_HEADS = 4096  # of one process
+_NO_HEADS: frozenset[CodeHead] = frozenset()
 _SPARKPLUG = 0  # instead of the address of a function
 
 
@@ -63,6 +66,7 @@ class V8Processes:
             _MAX_UNITS, _units
         )  # by function, or its table
         self._names: ObjectCache[tuple[JitName, ...]] = ObjectCache()  # by function, with check and position
+        self._heads: dict[int, set[CodeHead]] = {}  # by process
         self._scripts = Scripts()
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}  # by process
@@ -94,7 +98,9 @@ class V8Processes:
     def read(self, pid: int, objects: Iterable[tuple[int, int]]) -> None:
         wanted = list(objects)
         self._read(pid, [address for kind, address in wanted if kind == Kind.V8_FUNCTION])
-        self._read_code(pid, {address for kind, address in wanted if kind == Kind.V8_CODE})
+        with self._lock:
+            known = self._heads.get(pid, _NO_HEADS)
+        self._read_code(pid, {address for kind, address in wanted if kind == Kind.V8_CODE}, known)
 
     def functions(self, wanted: list[ManagedFrame]) -> list[tuple[JitName, ...]]:
         """Reads the functions and the code that were not read before."""
@@ -145,7 +151,7 @@ class V8Processes:
                 return names
         return ()
 
-    def _read_code(self, pid: int, addresses: Iterable[int]) -> None:
+    def _read_code(self, pid: int, addresses: Iterable[int], read_before: Collection[CodeHead] = ()) -> None:
         """Reads the code at these addresses. Only their lowest 31 bits count."""
         with self._lock:
             known = self._known.get(pid)
@@ -155,22 +161,29 @@ class V8Processes:
             for start, end in (known.compiled if known else ())
             if (offset := address - start & _COMPILED - 1) < end - start
         ]
-        for at in range(0, len(starts), _READ_AT_ONCE):
+        for at in range(0, len(starts), _CODES_AT_ONCE):
             if known is None:
                 break
-            part = starts[at : at + _READ_AT_ONCE]
+            part = starts[at : at + _CODES_AT_ONCE]
             try:
-                codes = memory.patiently(pid, partial(self._read_code_part, pid, known.engine, part))
+                codes = memory.patiently(pid, partial(self._read_code_part, pid, known.engine, part, read_before))
             except (OSError, TimeoutError):
                 break
             for code in codes:
                 key = Key(pid, code.shared or _SPARKPLUG, code.table)
                 others = [each for each in self._codes.find([key]).get(key, ()) if not each.overlaps(code)]
                 self._codes.add({key: (code, *others[: _MOST_CODES - 1])})
+            with self._lock:
+                heads = self._heads.setdefault(pid, set())
+                heads.update(code.head for code in codes)
+                if len(heads) > _MOST_HEADS or pid not in self._known:
+                    del self._heads[pid]
 
-    def _read_code_part(self, pid: int, engine: Engine, addresses: Sequence[tuple[int, int]]) -> list[CompiledCode]:
+    def _read_code_part(
+        self, pid: int, engine: Engine, addresses: Sequence[tuple[int, int]], known: Collection[CodeHead]
+    ) -> list[CompiledCode]:
         heap = Heap(partial(pages.read, pid), engine.layout.text.strings_end)
-        return read_compiled(pid, heap, engine.layout, engine.bytecode_sizes, self._scripts, addresses)
+        return read_compiled(pid, heap, engine.layout, engine.bytecode_sizes, self._scripts, addresses, known)
 
     def _read(self, pid: int, addresses: Iterable[int]) -> dict[Key, FoundFunction]:
         with self._lock:
@@ -199,6 +212,7 @@ class V8Processes:
     def _forget(self, pids: Iterable[int]) -> None:
         with self._lock:
             for pid in pids:
+                self._heads.pop(pid, None)
                 if self._known.pop(pid, None) is not None:
                     self._maps.delete_entry("v8_processes", pid)
 

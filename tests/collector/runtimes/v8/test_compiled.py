@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collector.processes.jit_name import JitName
 from collector.runtimes.lines import CodeLines
-from collector.runtimes.v8.compiled import CompiledCode, read_compiled
+from collector.runtimes.v8.compiled import CodeHead, CompiledCode, read_compiled
 from collector.runtimes.v8.functions import FoundFunction, JsFunction
 from collector.runtimes.v8.heap import Heap
 from collector.runtimes.v8.layout import layout
@@ -55,7 +55,7 @@ def test_addresses_in_code_of_sparkplug_lead_to_all_bytecodes(node: Node) -> Non
     for code in codes:
         assert code.table
         assert len(code.at) > 1
-        found = [code.at.at(offset) for offset in range(code.size)]
+        found = [code.at.at(offset) for offset in range(code.head.size)]
         assert found == sorted(found)
 
 
@@ -117,12 +117,13 @@ def test_memory_that_only_looks_like_code_is_survived(seed: int) -> None:
 
 
 def test_code_of_another_function_is_refused() -> None:
+    head = CodeHead(0x7000_8000_0000, 100, 0, 0)
     function = FoundFunction(7, JsFunction("f", "/f.js", 3), CodeLines([0, 4], [3, 5]), 99, None)
-    sparkplug = CompiledCode(0x7000_8000_0000, 100, 0, 99, CodeLines([10, 20], [0, 4]), ())
+    sparkplug = CompiledCode(head, 0, 99, CodeLines([10, 20], [0, 4]), ())
     assert sparkplug.find(0x0000_0014, function, 1) == (("f", "/f.js", 5),)
     assert not sparkplug.find(0x0000_0014, function._replace(table=98), 1)
     assert not sparkplug.find(0x0000_0064, function, 1)
-    optimized = CompiledCode(0x7000_8000_0000, 100, 8, 0, CodeLines([10], [1]), ((JitName("g", "/f.js", 2),),))
+    optimized = CompiledCode(head, 8, 0, CodeLines([10], [1]), ((JitName("g", "/f.js", 2),),))
     assert optimized.find(0x0000_0014, function, 8) == (("g", "/f.js", 2),)
     assert not optimized.find(0x0000_0014, function, 16)
     assert not optimized.find(0x0000_0004, function, 8)
