@@ -19,7 +19,7 @@ import numpy as np
 
 from collector.processes.jit_name import JitName
 from collector.runtimes.lines import CodeLines, code_lines
-from collector.runtimes.v8.functions import FoundFunction, bytecode_positions, read_functions
+from collector.runtimes.v8.functions import FoundFunction, JsFunction, bytecode_positions, read_functions
 from collector.runtimes.v8.heap import Heap
 from collector.runtimes.v8.layout import V8Layout
 from collector.runtimes.v8.positions import MAX_TABLE_BYTES, Positions, read_numbers, read_positions, split
@@ -48,21 +48,21 @@ class CodeHead(NamedTuple):
 
 class CompiledCode(NamedTuple):
     head: CodeHead
-    shared: int  # the address of its function; 0: Sparkplug's
-    table: int  # Sparkplug's: FoundFunction.table
+    own: JsFunction | None  # None: Sparkplug's
+    check: int  # of its function, which collections may move; Sparkplug's: FoundFunction.table
     at: CodeLines  # by offset: the bytecode's offset (Sparkplug), or 1 + row of `functions`
     functions: tuple[tuple[JitName, ...], ...]  # innermost first
 
-    def find(self, address: int, function: FoundFunction, shared: int) -> tuple[JitName, ...]:
-        """Returns the functions at an address, whose lowest 31 bits count; none if this is not code of the function.
-        `shared`: its address."""
+    def find(self, address: int, function: FoundFunction) -> tuple[JitName, ...]:
+        """Returns the functions at an address, whose lowest 31 bits count; none if this is not code of the function."""
         offset = address - self.head.start & _ADDRESS
         if offset >= self.head.size:
             return ()
         where = self.at.at(offset)
-        if self.shared:
-            return self.functions[where - 1] if where and self.shared == shared else ()
-        line = function.lines.at(where) if self.table == function.table else 0
+        if self.own is not None:
+            right = self.own == function.function and self.check == function.check
+            return self.functions[where - 1] if where and right else ()
+        line = function.lines.at(where) if self.check == function.table else 0
         return (JitName(*function.function._replace(line=line)),) if line else ()
 
     def overlaps(self, other: "CompiledCode") -> bool:
@@ -176,7 +176,7 @@ def _sparkplug(
             ends = np.cumsum(read_numbers(table))
             starts = _bytecodes(code, sizes, len(ends))
             at = CodeLines(array("I", (ends[: len(starts)] & 0xFFFFFFFF).tolist()), array("I", starts))
-            found.append(CompiledCode(head, 0, zlib.crc32(positions), at, ()))
+            found.append(CompiledCode(head, None, zlib.crc32(positions), at, ()))
     return found
 
 
@@ -214,10 +214,10 @@ def _optimized(
     functions = dict(zip(distinct, read_functions(pid, heap, layout, scripts, distinct), strict=True))
     found = []
     for (head, table), shared, call in zip(codes, pointers, calls, strict=True):
-        if functions[shared[0]] is not None:
+        if (function := functions[shared[0]]) is not None:
             positions = read_positions(table, tables.position_flags)
             where, chains = _inlined(positions, [functions[pointer] for pointer in shared], call or b"")
-            found.append(CompiledCode(head, shared[0], 0, where, chains))
+            found.append(CompiledCode(head, function.function, function.check, where, chains))
     return found
 
 

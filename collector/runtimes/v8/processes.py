@@ -39,7 +39,7 @@ _CODES_AT_ONCE = 8  # takes some ten milliseconds
 _MOST_CODES = 4  # of one function
 _MOST_HEADS = 4096  # of one process
 _NO_HEADS: frozenset[CodeHead] = frozenset()
-_SPARKPLUG = 0  # instead of the address of a function
+_SPARKPLUG, _OPTIMIZED = 0, 1  # instead of addresses of functions, which collections may move
 
 
 class _Known(NamedTuple):
@@ -62,9 +62,7 @@ class V8Processes:
         wrong = V8LayoutError, OSError
         self._files = FilesOnce(open_file, patiently, _read_file, MAX_FILES, wrong, self.refusals.add_error)
         self._functions: ObjectCache[FoundFunction] = ObjectCache(_MAX_UNITS, lambda each: 64 + len(each.lines))
-        self._codes: ObjectCache[tuple[CompiledCode, ...]] = ObjectCache(
-            _MAX_UNITS, _units
-        )  # by function, or its table
+        self._codes: ObjectCache[tuple[CompiledCode, ...]] = ObjectCache(_MAX_UNITS, _units)  # by check
         self._names: ObjectCache[tuple[JitName, ...]] = ObjectCache()  # by function, with check and position
         self._heads: dict[int, set[CodeHead]] = {}  # by process
         self._scripts = Scripts()
@@ -145,9 +143,9 @@ class V8Processes:
             bytecodes = known.engine.layout.tables.bytecodes - 1 if known else 0
             line = function.lines.at(frame.position - bytecodes) if frame.position else 0
             return (JitName(*function.function._replace(line=line)),) if line else ()
-        keys = Key(frame.pid, frame.object, 0), Key(frame.pid, _SPARKPLUG, function.table)
+        keys = Key(frame.pid, _OPTIMIZED, function.check), Key(frame.pid, _SPARKPLUG, function.table)
         for code in itertools.chain(*self._codes.find(keys).values()):
-            if names := code.find(frame.position, function, frame.object):
+            if names := code.find(frame.position, function):
                 return names
         return ()
 
@@ -170,7 +168,7 @@ class V8Processes:
             except (OSError, TimeoutError):
                 break
             for code in codes:
-                key = Key(pid, code.shared or _SPARKPLUG, code.table)
+                key = Key(pid, _SPARKPLUG if code.own is None else _OPTIMIZED, code.check)
                 others = [each for each in self._codes.find([key]).get(key, ()) if not each.overlaps(code)]
                 self._codes.add({key: (code, *others[: _MOST_CODES - 1])})
             with self._lock:

@@ -50,10 +50,10 @@ def test_optimized_code_has_the_functions_that_were_inlined_and_lines_of_each(no
 
 @pytest.mark.parametrize("node", nodes(), ids=lambda node: node.name)
 def test_addresses_in_code_of_sparkplug_lead_to_all_bytecodes(node: Node) -> None:
-    codes = [code for code in codes_of(node, "--always-sparkplug", "--no-opt") if not code.shared]
+    codes = [code for code in codes_of(node, "--always-sparkplug", "--no-opt") if code.own is None]
     assert len(codes) > 20
     for code in codes:
-        assert code.table
+        assert code.check
         assert len(code.at) > 1
         found = [code.at.at(offset) for offset in range(code.head.size)]
         assert found == sorted(found)
@@ -119,11 +119,11 @@ def test_memory_that_only_looks_like_code_is_survived(seed: int) -> None:
 def test_code_of_another_function_is_refused() -> None:
     head = CodeHead(0x7000_8000_0000, 100, 0, 0)
     function = FoundFunction(7, JsFunction("f", "/f.js", 3), CodeLines([0, 4], [3, 5]), 99, None)
-    sparkplug = CompiledCode(head, 0, 99, CodeLines([10, 20], [0, 4]), ())
-    assert sparkplug.find(0x0000_0014, function, 1) == (("f", "/f.js", 5),)
-    assert not sparkplug.find(0x0000_0014, function._replace(table=98), 1)
-    assert not sparkplug.find(0x0000_0064, function, 1)
-    optimized = CompiledCode(head, 8, 0, CodeLines([10], [1]), ((JitName("g", "/f.js", 2),),))
-    assert optimized.find(0x0000_0014, function, 8) == (("g", "/f.js", 2),)
-    assert not optimized.find(0x0000_0014, function, 16)
-    assert not optimized.find(0x0000_0004, function, 8)
+    sparkplug = CompiledCode(head, None, 99, CodeLines([10, 20], [0, 4]), ())
+    assert sparkplug.find(0x0000_0014, function) == (("f", "/f.js", 5),)
+    assert not sparkplug.find(0x0000_0014, function._replace(table=98))
+    assert not sparkplug.find(0x0000_0064, function)
+    optimized = CompiledCode(head, function.function, 7, CodeLines([10], [1]), ((JitName("g", "/f.js", 2),),))
+    assert optimized.find(0x0000_0014, function) == (("g", "/f.js", 2),)
+    assert not optimized.find(0x0000_0014, function._replace(check=8))
+    assert not optimized.find(0x0000_0004, function)
