@@ -12,6 +12,7 @@ import numpy as np
 
 from collector.batches.locations import locate
 from collector.bpf.sampler import Sampler
+from collector.guest.memory import keep_small
 from collector.host import Host
 from collector.kernel import Kernel
 from tests.memory import resident_bytes
@@ -55,6 +56,7 @@ def check_names(host: Host, sampler: Sampler, process: subprocess.Popen[bytes], 
     line."""
     assert process.stdin
     assert process.stdout
+    keep_small()
     stacks, resident, used = _Stacks(), list[float](), dict[int, tuple[int, int]]()
     readline = process.stdout.readline
     reader = threading.Thread(target=lambda: used.update(_uses(readline)))
@@ -65,6 +67,7 @@ def check_names(host: Host, sampler: Sampler, process: subprocess.Popen[bytes], 
     while time.monotonic() < until or (len(stacks.numbered) < 100 and time.monotonic() < until + PATIENCE_S):
         time.sleep(1)
         stacks.add(process.pid, host, sampler, unnamed)
+        host.runtimes.forget(host.mappings.expire())
         resident.append(resident_bytes() / 1e6)
     process.stdin.write(b"\n")
     process.stdin.flush()
@@ -77,7 +80,7 @@ def check_names(host: Host, sampler: Sampler, process: subprocess.Popen[bytes], 
     ]
     print(f"{what}: {len(used)} were made, {stacks.all} stacks, {resident[len(resident) // 2]:.0f} MB at half time")
     print(f"{len(wrong)} of {len(stacks.numbered)} stacks have wrong names; {resident[-1]:.0f} MB at the end")
-    print(*wrong[:5], sep="\n")
+    print(*wrong[:5], *(f"{mb:.0f}" for mb in resident[:: max(len(resident) // 12, 1)]), sep="\n")
     assert len(stacks.numbered) >= 100
     assert len(wrong) <= len(stacks.numbered) / MOST_WRONG_OF
     compare_share(f"whole stacks of {what}", 1, 1 - stacks.cut / stacks.all, 0.01)
