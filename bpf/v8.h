@@ -16,9 +16,9 @@ struct v8_process {
 	u32 function_last;
 	u32 shared_type;
 	u32 shared_flags; /* SharedFunctionInfo; numbers of parameters lie 8 bytes before */
-	u32 shared_id;	  /* 4 bytes that tell the functions of a script, or all of them, apart */
+	u32 shared_id;	  /* 4 bytes that tell all functions apart, or those of a script */
+	u32 shared_script; /* then its Script, which has an ID; else 0 */
 	u32 bytecode_type;
-	u32 unused;
 	struct {
 		u64 start;
 		u64 bytes;

@@ -7,8 +7,9 @@
  * collections move seldom. Both are recognised by the types that their maps have.
  * Code that has no frame of its own (yet, or any more) is taken for that of the function whose frame rbp points to.
  *
- * Its check is numbers of parameters ^ ID * V8_ID_FACTOR. Its position is V8_COMPILED | the lower bits of an address in what
- * V8 has compiled; or, in V8's interpreter, the offset in the BytecodeArray, from its tagged pointer on; 0: not known.
+ * Its check is numbers of parameters ^ (ID ^ ID of its script << 16) * V8_ID_FACTOR. Its position is V8_COMPILED | the
+ * lower bits of an address in what V8 has compiled; or, in V8's interpreter, the offset in the BytecodeArray, from its
+ * tagged pointer on; 0: not known.
  */
 #ifndef ICESTREAM_V8_FRAMES_H
 #define ICESTREAM_V8_FRAMES_H
@@ -19,6 +20,7 @@
 #define V8_ID_FACTOR 0x9e3779b1U
 #define V8_FRAME_KINDS 256 /* twice as many as there may be */
 #define V8_TYPE 12		   /* in a map */
+#define V8_SCRIPT_ID 64	   /* in a Script: a small integer */
 
 #define V8_COMPILED (1U << 31)
 #define V8_WORDS_OF_BUILTIN 4 /* that one without a frame may have on the stack */
@@ -121,7 +123,7 @@ static __always_inline u32 v8_position(struct walk *w, struct v8_process *v8, st
 static __always_inline bool take_v8_function(struct walk *w, struct v8_process *v8, struct v8_frame *frame)
 {
 	u32 type = read_v8_object(w, frame->function, v8->function_shared + 8), check;
-	u64 shared, numbers, code = 0;
+	u64 shared, numbers, script = 0, code = 0;
 
 	if (type < v8->function_first || type > v8->function_last)
 		return false;
@@ -129,7 +131,9 @@ static __always_inline bool take_v8_function(struct walk *w, struct v8_process *
 	if (read_v8_object(w, shared, v8->shared_id + 4) != v8->shared_type)
 		return false;
 	numbers = V8_WORD(w, v8->shared_flags - 8) << 16 >> 16;
-	check = (u32)(numbers ^ numbers >> 32) ^ (u32)V8_WORD(w, v8->shared_id) * V8_ID_FACTOR;
+	if (v8->shared_script && !read_word(V8_WORD(w, v8->shared_script) - 1 + V8_SCRIPT_ID, &script))
+		return false;
+	check = (u32)(numbers ^ numbers >> 32) ^ ((u32)V8_WORD(w, v8->shared_id) ^ (u32)(script >> 32) << 16) * V8_ID_FACTOR;
 	add_managed(w, V8_FUNCTION, shared - 1, w->d.user_depth - 1, check, v8_position(w, v8, frame, &code));
 	if (code)
 		request_object(w, (u64)V8_CODE << KIND_SHIFT | code, code >> V8_PAGE_BITS, check);

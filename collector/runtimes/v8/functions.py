@@ -20,6 +20,7 @@ from collector.runtimes.v8.scripts import Script, Scripts
 UNNAMED = "(anonymous)"
 NO_LINES = CodeLines((), ())
 _BYTECODE = 8  # SharedFunctionInfo: what it executes
+_SCRIPT_ID = 64  # V8_SCRIPT_ID in bpf/v8_frames.h
 _ID_FACTOR = 0x9E3779B1  # V8_ID_FACTOR in bpf/v8.h
 _MAX_LOCALS = 1 << 16
 _HASHED_FROM = 75  # so many locals are in a hash table (kScopeInfoMaxInlinedLocalNamesSize)
@@ -66,12 +67,12 @@ def read_functions(
     return found
 
 
-def check(layout: V8Layout, data: bytes) -> int:
-    """Returns 32 bits of what stays the same in a SharedFunctionInfo, as the eBPF program does."""
+def check(layout: V8Layout, data: bytes, script_id: int) -> int:
+    """Returns 32 bits of what stays the same in a SharedFunctionInfo, as the eBPF program does (take_v8_function)."""
     (numbers,) = struct.unpack_from("<Q", data, layout.walk.shared_flags - 8)
     (number,) = struct.unpack_from("<I", data, layout.walk.shared_id)
     numbers &= (1 << 48) - 1
-    return int(numbers ^ numbers >> 32 ^ number * _ID_FACTOR) & 0xFFFFFFFF
+    return int(numbers ^ numbers >> 32 ^ (number ^ script_id << 16) * _ID_FACTOR) & 0xFFFFFFFF
 
 
 def _read(
@@ -88,20 +89,31 @@ def _read(
     }
     names = [struct.unpack_from("<Q", data, text.shared_name)[0] for data in found.values()]
     script_pointers = [struct.unpack_from("<Q", data, text.shared_script)[0] for data in found.values()]
+    with_ids = script_pointers if walk.shared_script else [0] * len(found)
+    script_ids = [word[0] >> 32 if word else 0 for word in heap.words(with_ids, _SCRIPT_ID, 1)]
     known_scripts = scripts.read(pid, heap, text, script_pointers)
     scopes = _read_scopes(heap, text, names)
     strings = heap.texts([string for scope in scopes for string in (scope[:2] if scope else (0, 0))])
     tables = _read_tables(heap, layout, [struct.unpack_from("<Q", data, _BYTECODE)[0] for data in found.values()])
     functions = {}
-    for (address, data), scope, script, name, inferred, table in zip(
-        found.items(), scopes, map(known_scripts.get, script_pointers), strings[::2], strings[1::2], tables, strict=True
+    for (address, data), script_id, scope, script, name, inferred, table in zip(
+        found.items(),
+        script_ids,
+        scopes,
+        map(known_scripts.get, script_pointers),
+        strings[::2],
+        strings[1::2],
+        tables,
+        strict=True,
     ):
         if scope is None:
             continue
         line = script.line(scope.start) if script else 0
         function = JsFunction(name or inferred or UNNAMED, script.name if script else "", line)
         lines = _lines(table, layout, script) if script and table else NO_LINES
-        functions[address] = FoundFunction(check(layout, data), function, lines, zlib.crc32(table or b""), script)
+        functions[address] = FoundFunction(
+            check(layout, data, script_id), function, lines, zlib.crc32(table or b""), script
+        )
     return [functions.get(address) for address in addresses]
 
 

@@ -81,11 +81,12 @@ class V8Walk:
     function_last: int
     shared_type: int
     shared_flags: int  # SharedFunctionInfo; numbers of parameters lie 8 bytes before
-    shared_id: int  # 4 bytes that tell the functions of a script, or all of them, apart
+    shared_id: int  # 4 bytes that tell all functions apart, or those of a script
+    shared_script: int  # then its Script, which has an ID; else 0
     bytecode_type: int  # BytecodeArray
 
     def pack(self) -> bytes:
-        return struct.pack("=7I4x", *astuple(self))
+        return struct.pack("=8I", *astuple(self))
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,11 @@ def layout(version: tuple[int, int], constant: Callable[[str], int | None]) -> V
 
     first = one("FirstJSFunctionType", "type_JSFunction__JS_FUNCTION_TYPE")
     flags = one(f"{_SHARED}flags__int")
+    script = one(
+        f"{_SHARED}script__Tagged_HeapObject_",
+        f"{_SHARED}raw_script__Tagged_Object_",
+        f"{_SHARED}script_or_debug_info__HeapObject",
+    )
     result = V8Layout(
         V8Walk(
             function_shared=one(f"{_FUNCTION}shared__SharedFunctionInfo"),
@@ -161,6 +167,7 @@ def layout(version: tuple[int, int], constant: Callable[[str], int | None]) -> V
             shared_type=one("type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE"),
             shared_flags=flags,
             shared_id=flags + (8 if version >= _UNIQUE_ID else 4),
+            shared_script=0 if version >= _UNIQUE_ID else script,
             bytecode_type=one("type_BytecodeArray__BYTECODE_ARRAY_TYPE"),
         ),
         V8Text(
@@ -169,11 +176,7 @@ def layout(version: tuple[int, int], constant: Callable[[str], int | None]) -> V
                 f"{_SHARED}name_or_scope_info__Tagged_Object_",
                 f"{_SHARED}name_or_scope_info__Object",
             ),
-            shared_script=one(
-                f"{_SHARED}script__Tagged_HeapObject_",
-                f"{_SHARED}raw_script__Tagged_Object_",
-                f"{_SHARED}script_or_debug_info__HeapObject",
-            ),
+            shared_script=script,
             scope_type=one("type_ScopeInfo__SCOPE_INFO_TYPE"),
             script_type=one("type_Script__SCRIPT_TYPE"),
             array_type=one("type_FixedArray__FIXED_ARRAY_TYPE"),
