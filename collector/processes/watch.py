@@ -127,7 +127,9 @@ class Watcher:
 
     def _rest(self) -> None:
         """Waits for a while, or until it is told to stop."""
-        select.select([self._stop], [], [], _REST_S)
+        waiting = select.poll()  # select() takes no descriptors above 1,023
+        waiting.register(self._stop, select.POLLIN)
+        waiting.poll(_REST_S * 1e3)
 
     def _wait_s(self) -> float:
         return max(0.0, self._due - time.monotonic())

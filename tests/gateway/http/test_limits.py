@@ -1,7 +1,6 @@
 """Senders that are slow, or many."""
 
 import asyncio
-import select
 import socket
 
 import httpx2
@@ -18,7 +17,7 @@ from gateway.reading_memory import Reading, ReadingMemory
 from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
 from tests.gateway.served import Gateway, code, serve_on_ports
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, readable, wait_until
 
 POST: Scope = {"type": "http", "method": "POST", "path": "/api/v1/ingest/pprof", "headers": []}
 
@@ -86,8 +85,8 @@ def test_bodies_that_do_not_come_shut_out_nobody(in_process_broker: KafkaSetting
         slow = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(40)]
         for connection in slow:
             connection.sendall(unfinished)
-        wait_until(lambda: len(select.select(slow, [], [], 0)[0]) == 40 - 4 * 4)  # the others may still come
-        for connection in select.select(slow, [], [], 0)[0]:
+        wait_until(lambda: len(readable(slow)) == 40 - 4 * 4)  # the others may still come
+        for connection in readable(slow):
             assert connection.recv(1000).startswith(b"HTTP/1.1 503")
         answer = httpx2.post(
             f"http://{ports.http}/ingest?name=a&format=lines", content=b"main;work\n", timeout=PATIENCE_S
