@@ -66,7 +66,7 @@ test-alone:
 	TEST_PASS=alone $(BIN)/pytest $(TELLING) -m "alone and not soak" --durations 5 $(call files-with,alone)
 
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
-	$(BIN)/pytest -q -n 4 -m "$(FAST)"
+	$(BIN)/pytest -q -n 3 -m "$(FAST)"
 
 lint: setup-test ruff ## check formatting, lint, types, and that each file of tests can be imported
 	$(BIN)/mypy

@@ -20,6 +20,8 @@ from collector.runtimes.v8.scripts import Scripts
 from tests.collector.runtimes.v8.nodes import Node, areas_of, compiled_on_heap, engine, nodes, running
 from tests.collector.runtimes.v8.test_functions import CONSTANTS
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parent / "lines.js"
 LINES = {"work": {2}, "seven": {3, 4, 5, 6, 7}, "three": {9, 10, 11, 12, 13}, "calls": set(range(15, 22))}
 LINES |= {"loops": set(range(23, 30)), "main": set(range(31, 40))}
