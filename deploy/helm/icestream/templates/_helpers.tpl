@@ -5,7 +5,7 @@
 {{- else }}{{ printf "%s-icestream" $name | trunc 50 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
-{{/* Of what belongs to no namespace. Those have no dots in their names, so no two releases have the same one. */}}
+{{/* The name of what belongs to no namespace. Namespaces have no dots, so no two releases have the same one. */}}
 {{- define "icestream.clusterName" -}}
 {{ .Release.Namespace }}.{{ include "icestream.fullname" . }}-collector
 {{- end }}
