@@ -72,7 +72,7 @@ class Seen:
     undisturbed: dict[str, int]  # of them, in calls that did so once and never lost it
     cpu_samples: int
     kernel_leaves: np.ndarray
-    queued_ns: int  # on the run queue
+    queued_ns: int  # on the run queue while it worked
     took_ns: int
 
     def of(self, function: str) -> int:
@@ -115,6 +115,8 @@ class Watch:
         assert waits.value is not None
         assert waits.stack_queued is not None
         mine = waits.pid == process.pid
+        # It may have waited for a CPU before it was told to work.
+        of_work_ns = np.minimum(waits.value, waits.time_monotonic_ns.astype(np.int64) - began_ns).clip(0)
         queued = waits.stack_queued[waits.stack]
         starts = np.cumsum(waits.stack_depth) - waits.stack_depth
         return Seen(
@@ -125,7 +127,7 @@ class Watch:
             undisturbed={line.split()[0]: int(line.split()[2]) for line in said},
             cpu_samples=int((samples.pid == process.pid).sum()),
             kernel_leaves=waits.frames[starts[waits.stack[mine & ~queued]]],
-            queued_ns=int(waits.value[mine & queued].sum()),
+            queued_ns=int(of_work_ns[mine & queued].sum()),
             took_ns=took_ns,
         )
 
