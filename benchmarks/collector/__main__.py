@@ -5,7 +5,8 @@
 
 The loads: `busy` (a process for each CPU), `50_processes` (half of them Python), `2000_processes`, `short_lived`
 (10,000 processes a minute), `go_build` (Go's standard library, again and again), `c_build` (small files, as fast as it
-goes), `500_binaries` (with a build ID each).
+goes), `500_binaries` (with a build ID each), `node_and_java` (50 processes of Node and 20 of Java, which work ten times
+a second).
 With `--as-cpus`, it samples as often, with as much budget, as on a host with so many busy CPUs: each CPU stands for
 several. The collector has the default CPU budget, unless `--cpu-budget` says otherwise, and publishes to an in-process
 broker whose messages are read all the time. Beside it, in the same time, runs `perf record -g`, and each command that

@@ -41,6 +41,23 @@ int main(int count, char **arguments) {
 }
 """
 
+_NODE = """
+const mix = (x, i) => (x * 31 + i) % 1000003;
+const part = n => { let x = 1; for (let i = 0; i < n; i++) x = mix(x, i); return x; };
+setInterval(() => { const until = Date.now() + 3; while (Date.now() < until) part(1000); }, 100);
+"""
+_JAVA = """class Load {
+    static int mix(int x, int i) { return (x * 31 + i) % 1000003; }
+    static int part(int n) { int x = 1; for (int i = 0; i < n; i++) x = mix(x, i); return x; }
+    public static void main(String[] arguments) throws Exception {
+        for (;; Thread.sleep(100)) {
+            long until = System.currentTimeMillis() + 3;
+            while (System.currentTimeMillis() < until) part(1000);
+        }
+    }
+}
+"""
+
 _MAKEFILE = """parts := $(patsubst %,part%.o,$(shell seq 200))
 program: $(parts)
 	$(CC) -o $@ part1.o
@@ -95,6 +112,14 @@ def binaries_500(folder: Path) -> list[list[str]]:
     return commands + busy(folder)
 
 
+def node_and_java(folder: Path) -> list[list[str]]:
+    """50 processes of Node and 20 of Java, each of which works ten times a second."""
+    (folder / "Load.java").write_text(_JAVA)
+    subprocess.run(["javac", str(folder / "Load.java")], check=True)
+    java = ["java", "-Xmx32m", "-XX:+UseSerialGC", "-cp", str(folder), "Load"]
+    return [["node", "-e", _NODE]] * 50 + [java] * 20 + busy(folder)
+
+
 LOADS: dict[str, Callable[[Path], list[list[str]]]] = {
     "busy": busy,
     "50_processes": processes_50,
@@ -103,15 +128,22 @@ LOADS: dict[str, Callable[[Path], list[list[str]]]] = {
     "go_build": go_build,
     "c_build": c_build,
     "500_binaries": binaries_500,
+    "node_and_java": node_and_java,
 }
 """Each returns the commands to run; the folder is for its files."""
-NEEDS = {"go_build": "go", "c_build": "make", "2000_processes": "gcc", "short_lived": "gcc", "500_binaries": "gcc"}
+NEEDS = {
+    "go_build": ["go"],
+    "c_build": ["make"],
+    "2000_processes": ["gcc"],
+    "short_lived": ["gcc"],
+    "500_binaries": ["gcc"],
+    "node_and_java": ["node", "javac"],
+}
 
 
 def missing(name: str) -> str:
     """The program that this load needs and this machine lacks, or ""."""
-    program = NEEDS.get(name, "")
-    return "" if not program or shutil.which(program) else program
+    return next((program for program in NEEDS.get(name, []) if not shutil.which(program)), "")
 
 
 @contextmanager

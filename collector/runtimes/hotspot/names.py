@@ -6,7 +6,7 @@ every start of a program would have functions of its own.
 
 import re
 
-_ADDRESS = re.compile(r"[+/](?:0x)?[0-9a-f]{6,16}$")  # hidden classes, and those of Unsafe.defineAnonymousClass
+_ADDRESS = re.compile(r"[+/]0x[0-9a-f]{6,16}$")  # hidden classes, and those of Unsafe.defineAnonymousClass
 _NUMBER = re.compile(
     r"(\$\$Lambda)(?:\$\d+)?|(Generated(?:Serialization)?(?:Method|Constructor)Accessor)\d+|(\$Proxy)\d+"
     r"|(LambdaForm\$[A-Z]+)\$?\d*$"

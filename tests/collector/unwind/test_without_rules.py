@@ -75,6 +75,9 @@ def test_a_frame_pointer_that_leads_to_no_frame_is_not_followed(tmp_path: Path) 
 
 def test_stacks_of_node_go_on_behind_its_built_in_functions(tmp_path: Path) -> None:
     (tmp_path / "work.js").write_text(WORKING)
-    found = stacks(["node", tmp_path / "work.js"], lambda found: share(found, "") > 0.95)
-    assert share(found, "") > 0.95
-    assert not any("[without unwinding rule]" in names for end, names in found if not end)
+
+    def whole(found: Stacks) -> bool:
+        marked = any("[without unwinding rule]" in names for end, names in found if not end)
+        return share(found, "") > 0.95 and not marked
+
+    assert whole(stacks(["node", tmp_path / "work.js"], whole))  # before its code is known, some have that mark

@@ -183,6 +183,7 @@ def test_names_have_no_numbers_that_each_process_counts() -> None:
     )
     assert names.class_name("com/sun/proxy/$Proxy7") == "com.sun.proxy.$Proxy"
     assert names.class_name("a/Outer$1") == "a.Outer$1"
+    assert names.class_name("com/shop/facade") == "com.shop.facade"
     assert names.file_name("a/b/Outer$1", "Outer.java") == "a/b/Outer.java"
     for wrong in ("a\nb", "[I"):
         with pytest.raises(ValueError, match=re.escape(wrong)):

@@ -153,7 +153,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
         while not whole(sampler.drain(), pid) and time.monotonic() < until:  # its unwinding tables are made
             time.sleep(0.3)
         seen, until = (Seen(), Seen()), time.monotonic() + PATIENCE_S
-        while seen[0].total() < SAMPLES and time.monotonic() < until:
+        while not enough(seen, pid) and time.monotonic() < until:
             time.sleep(0.25)
             add(seen, pid, sampler.drain(), host)
         for child in descendants(pid):
@@ -165,6 +165,11 @@ def whole(samples: DrainedSamples, pid: int) -> bool:
     """Whether there are stacks of the process, most of which reach the outermost frame."""
     ends = samples.stack_end[samples.stack][samples.pid == pid]
     return len(ends) > 0 and float(np.mean(ends == 0)) > 0.9
+
+
+def enough(seen: tuple[Seen, Seen], pid: int) -> bool:
+    """A busy host may give a process that was forked less of its CPUs."""
+    return seen[0].total() >= SAMPLES and (not descendants(pid) or seen[1].total() > SAMPLES / 4)
 
 
 def add(seen: tuple[Seen, Seen], pid: int, samples: DrainedSamples, host: Host) -> None:
