@@ -232,6 +232,44 @@ def test_values_come_as_they_were_written(tmp_path: Path) -> None:
 
 
 @needs_helm
+def test_names_of_digits_are_no_numbers() -> None:
+    secrets = [
+        f"kafka.{secret}.{key}=123"
+        for secret, keys in {
+            "saslSecret": ("name", "usernameKey", "passwordKey"),
+            "caSecret": ("name", "key"),
+            "certificateSecret": ("name", "certificateKey", "keyKey"),
+        }.items()
+        for key in keys
+    ]
+    secrets += [f"clickhouse.{secret}.{key}=123" for secret in ("urlSecret", "caSecret") for key in ("name", "key")]
+    parts = ("--set-string", ",".join([*secrets, "gateway.tlsSecret=123", "priorityClassName=123"]))
+    trial = ("--set", "trial=true", "--set-string", "trialPod.storageClassName=123")
+    for values in (("--values", str(CHART / "examples/keda.yaml"), *parts), trial):
+        found = rendered(*values, release="true", namespace="123")
+        assert [problem for one in found if one["kind"] not in FOREIGN for problem in validator()(one)] == []
+        assert '"123"' in json.dumps(found)
+        assert not re.search(r": 123[,}]", json.dumps(found))
+
+
+@needs_helm
+def test_an_affinity_replaces_that_of_the_chart() -> None:
+    wanted = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    parts = ("collector", "streams", "api")
+    values = [word for part in parts for word in ("--set-json", f"{part}.affinity={json.dumps(wanted)}")]
+    affinities = {
+        one["metadata"]["name"].removeprefix("icestream-"): one["spec"]["template"]["spec"].get("affinity")
+        for one in rendered("--values", str(CHART / "examples/plain.yaml"), *values)
+        if "template" in one.get("spec", {})
+    }
+    assert {name for name, affinity in affinities.items() if affinity == wanted} == set(parts)
+    assert {name for name, affinity in affinities.items() if affinity and "podAntiAffinity" in affinity} == {
+        "sinks",
+        "gateway",
+    }
+
+
+@needs_helm
 def test_releases_do_not_share_a_name() -> None:
     plain = ("--values", str(CHART / "examples/plain.yaml"))
     objects = [

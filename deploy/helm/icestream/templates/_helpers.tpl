@@ -13,7 +13,7 @@
 {{/* Each of the following takes (dict "root" $ "name" PART), or (dict "root" $ "suffix" SUFFIX) for the image. */}}
 {{- define "icestream.selector" -}}
 app.kubernetes.io/name: icestream
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .name }}
 {{- end }}
 
@@ -90,9 +90,9 @@ readinessProbe:
 {{- end }}
 {{- if .saslSecret.name }}
 - name: ICESTREAM_KAFKA_SASL_USERNAME
-  valueFrom: {secretKeyRef: {name: {{ .saslSecret.name }}, key: {{ .saslSecret.usernameKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ quote .saslSecret.name }}, key: {{ quote .saslSecret.usernameKey }}}}
 - name: ICESTREAM_KAFKA_SASL_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ .saslSecret.name }}, key: {{ .saslSecret.passwordKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ quote .saslSecret.name }}, key: {{ quote .saslSecret.passwordKey }}}}
 {{- end }}
 {{- if .caSecret.name }}
 - {name: ICESTREAM_KAFKA_SSL_CA, value: /etc/icestream/kafka-ca/ca.crt}
@@ -109,8 +109,8 @@ readinessProbe:
 - name: ICESTREAM_CLICKHOUSE
   valueFrom:
     secretKeyRef:
-      name: {{ required "clickhouse.urlSecret.name: a Secret with the address of a ClickHouse is needed, or trial=true" .name }}
-      key: {{ .key }}
+      name: {{ required "clickhouse.urlSecret.name: a Secret with the address of a ClickHouse is needed, or trial=true" .name | quote }}
+      key: {{ quote .key }}
 {{- end }}
 {{- end }}
 
@@ -171,16 +171,16 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- if not .Values.trial }}
 {{- with .Values.kafka.caSecret }}{{ if .name }}
-- {name: kafka-ca, secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}}
+- {name: kafka-ca, secret: {secretName: {{ quote .name }}, items: [{key: {{ quote .key }}, path: ca.crt}]}}
 {{- end }}{{ end }}
 {{- with .Values.kafka.certificateSecret }}{{ if .name }}
 - name: kafka-certificate
   secret:
-    secretName: {{ .name }}
-    items: [{key: {{ .certificateKey }}, path: tls.crt}, {key: {{ .keyKey }}, path: tls.key}]
+    secretName: {{ quote .name }}
+    items: [{key: {{ quote .certificateKey }}, path: tls.crt}, {key: {{ quote .keyKey }}, path: tls.key}]
 {{- end }}{{ end }}
 {{- with .Values.clickhouse.caSecret }}{{ if .name }}
-- {name: clickhouse, secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}}
+- {name: clickhouse, secret: {secretName: {{ quote .name }}, items: [{key: {{ quote .key }}, path: ca.crt}]}}
 {{- end }}{{ end }}
 {{- end }}
 {{- end }}
@@ -208,10 +208,13 @@ envFrom: {{ toYaml . | nindent 2 }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .part.priorityClassName | default .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ quote . }}
 {{- end }}
 {{- with .part.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .part.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}

@@ -48,6 +48,7 @@ spec:
       serviceAccountName: {{ $fullname }}
       automountServiceAccountToken: {{ $part.serviceAccountToken | default false }}
       {{- include "icestream.placement" $context | nindent 6 }}
+      {{- if not $part.affinity }}
       affinity:
         podAntiAffinity:
           preferredDuringSchedulingIgnoredDuringExecution:
@@ -56,6 +57,7 @@ spec:
                 topologyKey: kubernetes.io/hostname
                 labelSelector:
                   matchLabels: {{ include "icestream.selector" . | nindent 20 }}
+      {{- end }}
       terminationGracePeriodSeconds: {{ .stopSeconds }}
       containers:
         - name: {{ .name }}
@@ -91,7 +93,7 @@ spec:
         - {name: symcaches, emptyDir: {}}  # the part itself limits it
         {{- end }}
         {{- with .tlsSecret }}
-        - {name: tls, secret: {secretName: {{ . }}}}
+        - {name: tls, secret: {secretName: {{ quote . }}}}
         {{- end }}
         {{- include "icestream.volumes" .root | nindent 8 }}
 ---
@@ -169,15 +171,15 @@ metadata:
 spec:
   secretTargetRef:
     {{- with $kafka.saslSecret }}{{ if .name }}
-    - {parameter: username, name: {{ .name }}, key: {{ .usernameKey }}}
-    - {parameter: password, name: {{ .name }}, key: {{ .passwordKey }}}
+    - {parameter: username, name: {{ quote .name }}, key: {{ quote .usernameKey }}}
+    - {parameter: password, name: {{ quote .name }}, key: {{ quote .passwordKey }}}
     {{- end }}{{ end }}
     {{- with $kafka.caSecret }}{{ if .name }}
-    - {parameter: ca, name: {{ .name }}, key: {{ .key }}}
+    - {parameter: ca, name: {{ quote .name }}, key: {{ quote .key }}}
     {{- end }}{{ end }}
     {{- with $kafka.certificateSecret }}{{ if .name }}
-    - {parameter: cert, name: {{ .name }}, key: {{ .certificateKey }}}
-    - {parameter: key, name: {{ .name }}, key: {{ .keyKey }}}
+    - {parameter: cert, name: {{ quote .name }}, key: {{ quote .certificateKey }}}
+    - {parameter: key, name: {{ quote .name }}, key: {{ quote .keyKey }}}
     {{- end }}{{ end }}
       {{- end }}
 {{- end }}
