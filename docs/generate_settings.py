@@ -48,7 +48,8 @@ _HEAD = """# Settings
 Every setting is a flag and an environment variable: `--kafka-ssl-ca` is `ICESTREAM_KAFKA_SSL_CA`. The flag wins, then
 the variable, then the default. A setting that says true or false has two flags, `--collector` and `--no-collector`; as
 a variable it is `true` or `false`. An empty variable counts as not given, except where the table says what *empty*
-means: `ICESTREAM_METRICS_LISTEN=` switches `/metrics` off. `icestream COMMAND --help` shows the same.
+means: `ICESTREAM_METRICS_LISTEN=` switches `/metrics` off. `icestream COMMAND --help` shows the same. Commands pass
+over variables that are not theirs, but of one that is nearly one of theirs they log a warning, with the right name.
 """
 
 

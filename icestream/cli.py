@@ -13,6 +13,8 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -20,7 +22,7 @@ from icestream.clickhouse.without_pandas import without_pandas
 from icestream.kafka.log_repeats import LimitRepeats
 from icestream.process.printable import PrintableFormatter
 from icestream.process.standard_output import OutputError, standard_output
-from icestream.settings import SettingError, UnreadableFile, variable
+from icestream.settings import PREFIX, SettingError, UnreadableFile, variable
 from icestream.version import VERSION
 
 GROUP = "icestream.commands"
@@ -70,6 +72,8 @@ def _main(argv: list[str]) -> int:
         return WRONG_USAGE
     args = command_parser(name, command).parse_args(rest)
     log_to_standard_error(name)
+    for wrong, right in misspelt(vars(args), os.environ):
+        logging.getLogger(name).warning("%s is no setting of icestream %s; is it %s?", wrong, name, right)
     try:
         with without_pandas():
             return int(command.run(args))
@@ -84,6 +88,15 @@ def log_to_standard_error(name: str) -> None:
     handler.addFilter(LimitRepeats())
     handler.setFormatter(PrintableFormatter(f"%(asctime)s {name} %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def misspelt(fields: Iterable[str], environ: Iterable[str]) -> list[tuple[str, str]]:
+    """The variables that are nearly those of a command's fields, each with the right one. Settings of other commands,
+    which may be in the same file of variables, are not so near."""
+    own = [variable(field).removeprefix(PREFIX) for field in fields]
+    given = [name.removeprefix(PREFIX) for name in environ if name.startswith(PREFIX)]
+    near = [(name, get_close_matches(name, own, 1, 0.9)) for name in given if name not in own]
+    return [(PREFIX + name, PREFIX + close[0]) for name, close in near if close]
 
 
 def _set_prefix(argv: list[str]) -> None:

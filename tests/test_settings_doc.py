@@ -1,5 +1,7 @@
 """docs/settings.md."""
 
+import dataclasses
+
 import api.settings
 import collector.settings
 import gateway.settings
@@ -8,7 +10,8 @@ import sinks.settings
 import standalone.settings
 import streams.settings
 from docs.generate_settings import FILE, PARTS, text
-from icestream.settings import Settings
+from icestream.cli import misspelt
+from icestream.settings import Settings, variable
 
 MODULES = (
     api.settings,
@@ -29,6 +32,12 @@ def test_every_settings_class_that_a_command_takes_is_documented() -> None:
     documented = {settings for _, _, settings in PARTS}
     undocumented = {found for found in subclasses(Settings) if not subclasses(found)} - documented
     assert not {found for found in undocumented if not found.__module__.startswith("tests.")}
+
+
+def test_the_settings_of_one_command_are_not_taken_for_misspelt_ones_of_another() -> None:
+    names = [{field.name for field in dataclasses.fields(settings)} for _, _, settings in PARTS]
+    everywhere = [variable(name) for name in set().union(*names)]
+    assert [wrong for own in names for wrong in misspelt(own, everywhere)] == []
 
 
 def subclasses(found: type[Settings]) -> set[type[Settings]]:

@@ -109,3 +109,12 @@ def test_a_part_that_is_not_installed_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip install 'icestream[" in done.stderr
+
+
+def test_a_misspelt_variable_is_named_with_the_right_one(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ICESTREAM_FREQUENCEY", "99")
+    monkeypatch.setenv("ICESTREAM_INTERVAL", "soon")
+    assert cli.main(["collect"]) == cli.WRONG_USAGE
+    assert "ICESTREAM_FREQUENCEY is no setting of icestream collect; is it ICESTREAM_FREQUENCY?" in caplog.text
