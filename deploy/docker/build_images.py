@@ -86,6 +86,7 @@ def save(tag: str, base: str, epoch: int, file: Path) -> str:
         config["rootfs"]["diff_ids"] = [f"sha256:{digest}" for digest in hashes]
         for key in ("container", "container_config"):  # the last container of the build, which has a random name
             config.pop(key, None)
+        config["config"].pop("Image", None)  # the step before the last one, whose ID comes from the time of the build
         config["config"]["Labels"] |= {
             "org.opencontainers.image.base.name": base,
             "org.opencontainers.image.base.digest": base_digest.rpartition("@")[2],

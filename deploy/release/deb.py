@@ -103,7 +103,7 @@ def build(package: Package, out: Path, python: str, architecture: str) -> Path:
         found = ["--find-links", str(out), "--find-links", str(inputs(python, architecture)), "--target", str(packages)]
         required = f"icestream[{package.extras}]=={version}"
         subprocess.run([*pip, *found, *pip_target(python, architecture), required], check=True)
-        shutil.rmtree(packages / "bin")  # commands with this machine's Python
+        _remove_commands(packages)
         _write(
             root / PREFIX / "pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n"
         )
@@ -147,6 +147,14 @@ def build(package: Package, out: Path, python: str, architecture: str) -> Path:
             command, env=os.environ | {"SOURCE_DATE_EPOCH": str(epoch())}, check=True, stdout=subprocess.DEVNULL
         )
         return deb
+
+
+def _remove_commands(packages: Path) -> None:
+    """They name this machine's Python, and so do their hashes."""
+    shutil.rmtree(packages / "bin")
+    for record in packages.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith("../../bin/")))
 
 
 def _control(package: Package, root: Path, version: str, python: str, architecture: str) -> None:

@@ -112,6 +112,17 @@ def test_from_a_package_to_a_flame_graph_and_back(packages: Path, debian: Debian
     assert "icestream" in debian.run("getent", "passwd", "icestream")  # whose data they may be
 
 
+def test_packages_that_another_python_builds_have_the_same_bytes(packages: Path, tmp_path: Path) -> None:
+    """In another folder, with another umask: pip writes the path of its Python into commands and their hashes."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    for wheel in packages.glob("*.whl"):
+        shutil.copy(wheel, tmp_path)
+    subprocess.run([tmp_path / "venv/bin/python", *DEB[1:], tmp_path, *TARGET], check=True, umask=0o077)
+    built = {path.name: path.read_bytes() for path in packages.glob("*.deb")}
+    assert built
+    assert all((tmp_path / name).read_bytes() == content for name, content in built.items())
+
+
 def test_a_package_is_installed_where_the_group_exists_and_systemd_does_not_answer(
     packages: Path, debian: Debian
 ) -> None:
