@@ -5,6 +5,7 @@
 #define ICESTREAM_CONTEXT_H
 
 #include "labels.h"
+#include "node_context.h"
 
 static __always_inline struct context_slot *find_slot(struct walk *w, struct task_struct *task)
 {
@@ -55,6 +56,16 @@ static __always_inline void read_record(u64 at, u8 *ids)
 	__builtin_memcpy(ids + sizeof(record.trace_id), record.span_id, sizeof(record.span_id));
 }
 
+VERIFIED_ONCE int read_node_context(u64 variable)
+{
+	struct walk *w = this_walk();
+	u64 record;
+
+	if (w && find_node_record(variable, &record))
+		read_record(record, w->context.ids);
+	return 0;
+}
+
 /* Finds the labels of the goroutine that the thread of `g` runs. Since Go 1.24 labels are a slice of pairs of strings
  * (internal/runtime/pprof/label.Set), before that a map (src/runtime/pprof/label.go). */
 static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, u64 *labels)
@@ -98,6 +109,10 @@ static __always_inline void read_context_at(struct walk *w, struct task_struct *
 		return;
 	if (slot->kind == THREAD_CONTEXT) {
 		read_record(at, w->context.ids);
+		return;
+	}
+	if (slot->kind == NODE_CONTEXT) {
+		read_node_context(block + slot->offset);
 		return;
 	}
 	if (slot->kind != CUSTOM_LABELS && !find_go_labels(slot, at, &at))

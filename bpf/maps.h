@@ -42,6 +42,7 @@ enum context_kind {
 	GO_LABELS,		/* of Go's runtime.g */
 	CUSTOM_LABELS,	/* of a set of labels (custom-labels, ABI version 1): address and number of its labels */
 	GO_LABEL_MAP,	/* of Go's runtime.g, whose labels are a map */
+	NODE_CONTEXT,	/* it says where V8 has what leads to an OpenTelemetry thread context (node_context.h) */
 };
 
 /* Where the threads of a process have the thread-local variable that leads to their trace context: `offset` bytes from the

@@ -16,6 +16,7 @@
 
 #include "calls.h"
 #include "managed.h"
+#include "node_context.h"
 
 #define V8_ID_FACTOR 0x9e3779b1U
 #define V8_FRAME_KINDS 256 /* twice as many as there may be */
@@ -25,8 +26,6 @@
 #define V8_COMPILED (1U << 31)
 #define V8_WORDS_OF_BUILTIN 4 /* that one without a frame may have on the stack */
 #define V8_PAGE_BITS 12 /* code is requested once for so many bits of addresses, and each function */
-
-#define V8_IS_POINTER(word) (((word) & 3) == 1)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -29,6 +29,7 @@ OTHERS = {
     *("no_new_privs", "sched_yield", "_fini", "deploy_env", "___", "EAGAIN", "opentelemetry_pre_instrument"),
     *("--preload", "--workers", "--feature-gates", "--set", "KafkaUser"),
     *("--perf-basic-prof", "--no-opt", "--jitless", "--always-sparkplug", "--maglev", "--interrupt-budget"),
+    *("app.js", "--experimental-async-context-frame"),
 }
 """Names of other projects, of files that a running icestream makes, and what looks like a file."""
 INSTALLED = ("icestream/tracing/build",)

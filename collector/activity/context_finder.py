@@ -1,8 +1,9 @@
 """Finds where a process keeps the trace contexts of its threads, by the files that it maps.
 
 A process publishes OpenTelemetry thread contexts by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947)
-in a file that it maps, and custom labels by `custom_labels_current_set` (github.com/polarsignals/custom-labels, ABI
-version 1); else it may be a Go program that sets pprof labels. Each file is read once.
+in a file that it maps, or Datadog's `otel_thread_ctx_nodejs_v1` in Node, and custom labels by
+`custom_labels_current_set` (github.com/polarsignals/custom-labels, ABI version 1); else it may be a Go program that
+sets pprof labels. Each file is read once.
 """
 
 import os
@@ -22,9 +23,16 @@ from collector.processes.mapped_ranges import MappedRange
 from collector.processes.patience import Patiently, at_once
 from collector.processes.process import folder_of
 
-VARIABLE, _CUSTOM_LABELS = b"otel_thread_ctx_v1", b"custom_labels_current_set"
-_KINDS = {VARIABLE: ContextKind.THREAD_CONTEXT, _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS}
+VARIABLE, _OF_NODE, _CUSTOM_LABELS = b"otel_thread_ctx_v1", b"otel_thread_ctx_nodejs_v1", b"custom_labels_current_set"
+_KINDS = {
+    VARIABLE: ContextKind.THREAD_CONTEXT,
+    _OF_NODE: ContextKind.NODE_CONTEXT,
+    _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS,
+}
 """What each variable holds; where a process has several, the first counts."""
+_OLD_IN_NODE = b"otelThreadCtxWrappedObjectOffset"
+"""What Datadog's addon has before @datadog/pprof 5.19, whose objects are others."""
+_ADDON_BYTES = 1 << 20
 _ABI, _KNOWN_ABI = b"custom_labels_abi_version", 1
 MAX_FILES = 16_384  # remembered
 
@@ -137,9 +145,12 @@ class ContextFinder:
 
 
 def _why_unreadable(read: Read, found: TlsFile) -> str:
-    if found.symbol is None or found.symbol.name != _CUSTOM_LABELS or (abi := read_constant(read, _ABI)) == _KNOWN_ABI:
-        return ""
-    return f"its custom labels have {'no ABI version' if abi is None else f'ABI version {abi}'}, and only 1 is read"
+    name = found.symbol.name if found.symbol is not None else b""
+    if name == _CUSTOM_LABELS and (abi := read_constant(read, _ABI)) != _KNOWN_ABI:
+        return f"its custom labels have {'no ABI version' if abi is None else f'ABI version {abi}'}, and only 1 is read"
+    if name == _OF_NODE and _OLD_IN_NODE in read(0, _ADDON_BYTES):
+        return "it is of @datadog/pprof before 5.19; dd-trace 6.17 and 5.128 have newer ones"
+    return ""
 
 
 def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> ContextPublisher:

@@ -60,6 +60,7 @@ class ContextKind(enum.IntEnum):
     GO_LABELS = 1  # runtime.g
     CUSTOM_LABELS = 2
     GO_LABEL_MAP = 3  # runtime.g, whose labels are a map
+    NODE_CONTEXT = 4  # no address: it says where V8 has what leads to an OpenTelemetry thread context
 
 
 class GoLabels(NamedTuple):

@@ -1,14 +1,5 @@
-/* Threads with custom labels, in the layout of github.com/polarsignals/custom-labels, ABI version 1.
- *
- * Prints "TID" of each thread in the order of `sets`, then "ready"; on a line from standard input the threads work; prints
- * "end" when each has used 100 ms of CPU; ends with standard input.
- */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
+/* Threads with custom labels, in the layout of github.com/polarsignals/custom-labels, ABI version 1. */
+#include "threads.h"
 
 struct text {
 	size_t bytes;
@@ -43,43 +34,12 @@ static struct set sets[] = {
 };
 #define THREADS (sizeof(sets) / sizeof(sets[0]) + 1) /* the last one has no set */
 
-static pthread_barrier_t told, ready, done;
-
-static void *run(void *set)
+static void show(size_t number)
 {
-	struct timespec used;
-
-	custom_labels_current_set = set;
-	printf("%d\n", gettid());
-	pthread_barrier_wait(&told);
-	pthread_barrier_wait(&ready);
-	do
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-	while (!used.tv_sec && used.tv_nsec < 100000000);
-	pthread_barrier_wait(&done);
-	for (;;)
-		pause();
+	custom_labels_current_set = number < THREADS - 1 ? &sets[number] : NULL;
 }
 
 int main(void)
 {
-	pthread_t id;
-
-	pthread_barrier_init(&told, NULL, 2);
-	pthread_barrier_init(&ready, NULL, THREADS + 1);
-	pthread_barrier_init(&done, NULL, THREADS + 1);
-	for (size_t i = 0; i < THREADS; i++) {
-		pthread_create(&id, NULL, run, i < THREADS - 1 ? &sets[i] : NULL);
-		pthread_barrier_wait(&told);
-	}
-	puts("ready");
-	fflush(stdout);
-	getchar();
-	pthread_barrier_wait(&ready);
-	pthread_barrier_wait(&done);
-	puts("end");
-	fflush(stdout);
-	while (getchar() != EOF)
-		;
-	return 0;
+	return work(THREADS);
 }

@@ -114,6 +114,21 @@ def go_on(process: subprocess.Popen[bytes]) -> None:
     process.stdin.write(b"\n")
 
 
+def contexts_of_threads(
+    process: subprocess.Popen[bytes], threads: int, loader: str
+) -> tuple[DrainedSamples, list[int], list[set[tuple[str, str] | None]]]:
+    """Samples a program of threads.h. Returns the samples, the ID of each thread, and the contexts of its samples."""
+    tids = [int(line(process)) for _ in range(threads)]
+    assert line(process) == "ready"
+    drain = samples_until_end(process, loader)
+    traces, found = [None, *contexts(drain)], []
+    for tid in tids:
+        mine = drain.context[drain.tid == tid].tolist()
+        assert len(mine) > 50
+        found.append({traces[context] for context in mine})
+    return drain, tids, found
+
+
 def samples_until_end(process: subprocess.Popen[bytes], loader: str) -> DrainedSamples:
     """Lets a process work that said that it is ready, until it says "end", and lets it end."""
     with sampled(3999, loader, process.pid) as sampler:

@@ -11,12 +11,11 @@ from collector.bpf.off_cpu import Waits
 from collector.bpf.program import ContextKind
 from tests.collector.activity.publishing import (
     Told,
-    contexts,
+    contexts_of_threads,
     counted,
     go_on,
     line,
     sampled,
-    samples_until_end,
     span_names,
     start,
 )
@@ -42,15 +41,9 @@ def build(folder: Path, version: int = 1) -> Path:
 def test_samples_of_threads_carry_the_trace_and_the_span_name_of_their_custom_labels(
     tmp_path: Path, loader: str
 ) -> None:
-    process = start(build(tmp_path))
-    tids = [int(line(process)) for _ in EXPECTED]
-    assert line(process) == "ready"
-    drain = samples_until_end(process, loader)
-    traces = [None, *contexts(drain)]
-    for tid, expected, name in zip(tids, EXPECTED, SPAN_NAMES, strict=True):
-        found = [traces[context] for context in drain.context[drain.tid == tid].tolist()]
-        assert len(found) > 50
-        assert set(found) == {expected}
+    drain, tids, found = contexts_of_threads(start(build(tmp_path)), len(EXPECTED), loader)
+    assert found == [{expected} for expected in EXPECTED]
+    for tid, name in zip(tids, SPAN_NAMES, strict=True):
         assert set(span_names(drain, drain.tid == tid)) == {name}
 
 

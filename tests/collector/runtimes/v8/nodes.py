@@ -45,6 +45,15 @@ def nodes() -> list[Node]:
     return sorted(found.values(), key=lambda node: node.major)
 
 
+TRACED_BY_DATADOG = [node for node in nodes() if node.major >= 22]
+
+
+def install_dd_trace(folder: Path) -> None:
+    """Fetches Datadog's tracer for Node, 100 MB."""
+    command = "npm install --silent --no-fund --no-audit --ignore-scripts --prefix . dd-trace@6.21.0"
+    subprocess.run(command.split(), cwd=folder, check=True)
+
+
 @functools.cache
 def engine(path: str) -> Engine:
     descriptor = os.open(path, os.O_RDONLY)
