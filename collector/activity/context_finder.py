@@ -30,9 +30,6 @@ _KINDS = {
     _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS,
 }
 """What each variable holds; where a process has several, the first counts."""
-_OLD_IN_NODE = b"otelThreadCtxWrappedObjectOffset"
-"""What Datadog's addon has before @datadog/pprof 5.19, whose objects are others."""
-_ADDON_BYTES = 1 << 20
 _ABI, _KNOWN_ABI = b"custom_labels_abi_version", 1
 MAX_FILES = 16_384  # remembered
 
@@ -145,12 +142,9 @@ class ContextFinder:
 
 
 def _why_unreadable(read: Read, found: TlsFile) -> str:
-    name = found.symbol.name if found.symbol is not None else b""
-    if name == _CUSTOM_LABELS and (abi := read_constant(read, _ABI)) != _KNOWN_ABI:
-        return f"its custom labels have {'no ABI version' if abi is None else f'ABI version {abi}'}, and only 1 is read"
-    if name == _OF_NODE and _OLD_IN_NODE in read(0, _ADDON_BYTES):
-        return "it is of @datadog/pprof before 5.19; dd-trace 6.17 and 5.128 have newer ones"
-    return ""
+    if found.symbol is None or found.symbol.name != _CUSTOM_LABELS or (abi := read_constant(read, _ABI)) == _KNOWN_ABI:
+        return ""
+    return f"its custom labels have {'no ABI version' if abi is None else f'ABI version {abi}'}, and only 1 is read"
 
 
 def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> ContextPublisher:

@@ -31,10 +31,6 @@ __thread struct {
 	uint64_t undefined;
 } otel_thread_ctx_nodejs_v1;
 
-#ifdef OLD
-const char old[] = "otelThreadCtxWrappedObjectOffset";
-#endif
-
 #define VARIABLE otel_thread_ctx_nodejs_v1
 #define ENTRY world->table.entries
 
