@@ -130,10 +130,10 @@ chart: setup-test ## check the Helm chart, and pack it into dist/ (Go; builds He
 	$(BIN)/pytest -q tests/kubernetes/test_chart.py
 	@$(BIN)/python deploy/release/chart.py dist $(TOOLS)/helm
 
-kubernetes: setup-test kafka ## install the Helm chart on a Kubernetes of one node, made here (root, Go; 10 minutes, at first 30)
+kubernetes: setup-test kafka ## install the Helm chart on a Kubernetes of two nodes, made here (root, Go; 15 minutes, at first 35). IMAGES: a folder that keeps the images
 	@deploy/setup.sh kubernetes
 	@tests/kubernetes/build_tools.sh node
-	$(BIN)/python -m tests.kubernetes
+	$(BIN)/python -m tests.kubernetes $(if $(IMAGES),--images $(IMAGES))
 
 containers: setup-test ## install Docker if there is none, and test in real containers (root; minutes)
 	@deploy/setup.sh containers

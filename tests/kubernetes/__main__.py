@@ -1,8 +1,8 @@
-"""Installs the chart on a Kubernetes of one node on this machine, profiles an application, rolls, and uninstalls.
+"""Installs the chart on a Kubernetes of two nodes on this machine, profiles an application, drains, rolls, uninstalls.
 
     python -m tests.kubernetes [--images FOLDER]
 
-Needs root. It takes ten minutes, half of them for the images. A folder of images is filled if it is empty.
+Needs root. It takes a quarter of an hour, a third of it for the images. A folder of images is filled if it is empty.
 """
 
 import argparse
@@ -16,13 +16,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from icestream.version import VERSION
 from standalone.supervisor.local_kafka import CONFIGURATION, LocalKafka
+from tests.kubernetes.cluster import API, NODES, Cluster, running_cluster
 from tests.kubernetes.images import build_images
-from tests.kubernetes.node import API, NAME, Node, running_node
 from tests.pipeline.docker_host import ROOT
 from tests.waiting import wait_until
 
@@ -43,7 +44,7 @@ VOLUME: dict[str, Any] = {
         "nodeAffinity": {
             "required": {
                 "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}]}
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [*NODES]}]}
                 ]
             }
         },
@@ -64,17 +65,18 @@ def main() -> int:
             (folder / "docker").mkdir()
             build_images(folder / "docker", images)
             step("images are built")
-        (folder / "node").mkdir()
-        with running_node(folder / "node") as node:
-            step(f"node {NAME} is ready: {node.kubectl('version').splitlines()[-1]}")
-            for image in sorted(images.glob("*.tar")):
-                node.ctr("images", "import", str(image))
+        (folder / "cluster").mkdir()
+        with running_cluster(folder / "cluster") as cluster:
+            step(f"{' and '.join(NODES)} are ready: {cluster.kubectl('version').splitlines()[-1]}")
+            for name in NODES:
+                for image in sorted(images.glob("*.tar")):
+                    cluster.ctr(name, "images", "import", str(image))
             step("images are loaded")
             try:
-                trial(node)
-                parts(node)
+                trial(cluster)
+                parts(cluster)
             except AssertionError:
-                print(state(node))
+                print(state(cluster))
                 raise
     return 0
 
@@ -83,38 +85,38 @@ def step(text: str) -> None:
     print(f"{time.monotonic() - BEGIN:5.0f} s  {text}", flush=True)
 
 
-def trial(node: Node) -> None:
+def trial(cluster: Cluster) -> None:
     """Everything in one pod, and a collector beside it."""
-    disk = node.folder / "disk"
+    disk = cluster.folder / "disk"
     disk.mkdir()
     volume = VOLUME | {"spec": {"local": {"path": str(disk)}} | VOLUME["spec"]}
-    node.kubectl("create", "-f", "-", stdin=json.dumps(volume))
-    go_through(node, ("statefulset/icestream-trial",), f"icestream:{VERSION}-full", "trial=true")
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(volume))
+    go_through(cluster, ("statefulset/icestream-trial",), f"icestream:{VERSION}-full", "trial=true")
 
 
-def parts(node: Node) -> None:
+def parts(cluster: Cluster) -> None:
     """All parts, with a Kafka with SASL and a ClickHouse outside of the cluster."""
-    template = node.folder / "server.properties"
+    template = cluster.folder / "server.properties"
     text = (CONFIGURATION / "server.properties").read_text()
     text = text.replace("advertised.listeners=CLIENTS://127.0.0.1", f"advertised.listeners=CLIENTS://{API}")
     template.write_text(text.replace("\nlisteners=CLIENTS://127.0.0.1", "\nlisteners=CLIENTS://0.0.0.0"))
-    kafka = LocalKafka(node.folder / "kafka", 29092, template, login=True)
+    kafka = LocalKafka(cluster.folder / "kafka", 29092, template, login=True)
     login = kafka.settings()
-    command = [sys.executable, "-m", "tests.kubernetes.clickhouse", str(node.folder / "clickhouse")]
+    command = [sys.executable, "-m", "tests.kubernetes.clickhouse", str(cluster.folder / "clickhouse")]
     with (
         contextlib.closing(kafka),
-        open(node.folder / "clickhouse.log", "wb") as log,
+        open(cluster.folder / "clickhouse.log", "wb") as log,
         subprocess.Popen([*command, f"{API}:28123", "icestream:secret"], stdout=log, stderr=log) as clickhouse,
     ):
         try:
             kafka.start()
             secret = ("create", "secret", "generic")
             url = f"http://icestream:secret@{API}:28123/default"
-            node.kubectl(*secret, "icestream-clickhouse", f"--from-literal=url={url}")
+            cluster.kubectl(*secret, "icestream-clickhouse", f"--from-literal=url={url}")
             user, password = login.kafka_sasl_username, login.kafka_sasl_password
-            node.kubectl(*secret, "kafka", f"--from-literal=username={user}", f"--from-literal=password={password}")
+            cluster.kubectl(*secret, "kafka", f"--from-literal=username={user}", f"--from-literal=password={password}")
             go_through(
-                node,
+                cluster,
                 tuple(f"deployment/icestream-{name}" for name in ("streams", "sinks", "api", "gateway")),
                 f"icestream:{VERSION}",
                 f"kafka.bootstrapServers={API}:29092",
@@ -126,58 +128,64 @@ def parts(node: Node) -> None:
                 # This machine has fewer CPUs than the chart asks for.
                 *(f"{name}.resources.requests.cpu=50m" for name in ("streams", "sinks", "api", "gateway")),
             )
-            node.kubectl("delete", "secret", "kafka", "icestream-clickhouse")
+            cluster.kubectl("delete", "secret", "kafka", "icestream-clickhouse")
         finally:
             clickhouse.terminate()
 
 
-def go_through(node: Node, workloads: tuple[str, ...], image: str, *values: str) -> None:
-    """Installs, profiles an application, replaces all pods, and uninstalls."""
-    others = names(node)
-    run = install(node, *values)
-    start_shop(node, run, image)
-    with node.forwarded("svc/icestream-api", 4060) as port:
+def go_through(cluster: Cluster, workloads: tuple[str, ...], image: str, *values: str) -> None:
+    """Installs, profiles an application, drains each node, replaces all pods, and uninstalls."""
+    others = names(cluster)
+    run = install(cluster, *values)
+    start_shop(cluster, run, image)
+    with cluster.forwarded("svc/icestream-api", 4060) as port:
         begin = time.time()
-        see_shop(node, port)
-        print(node.kubectl("exec", "ds/icestream-collector", "--", "icestream", "collect", "--check"))
+        see_shop(cluster, port)
+        print(cluster.kubectl("exec", "ds/icestream-collector", "--", "icestream", "collect", "--check"))
         until = settled(port)
         before = total(port, begin, until)
+    for name in NODES:
+        drain(cluster, name, *workloads)
+    with cluster.forwarded("svc/icestream-api", 4060) as port:
+        see_shop(cluster, port)
+        nothing_lost(port, begin, until, before, {"lower_rate"})
     for workload in (*workloads, "daemonset/icestream-collector"):
-        roll(node, workload)
-    with node.forwarded("svc/icestream-api", 4060) as port:
-        nothing_lost(port, begin, until, before)
-    uninstall(node)
-    assert names(node) == others
+        roll(cluster, workload)
+    with cluster.forwarded("svc/icestream-api", 4060) as port:
+        nothing_lost(port, begin, until, before, HOLES_OF_A_ROLL)
+    uninstall(cluster)
+    assert names(cluster) == others
     step("helm uninstall left nothing, and secrets that are not its own")
 
 
-def install(node: Node, *values: str) -> Path:
+def install(cluster: Cluster, *values: str) -> Path:
     """Installs the chart. Returns the folder of this machine that the collector has as /run/icestream."""
-    paths = {name: node.folder / "host" / name for name in ("spool", "cache", "run")}
+    paths = {name: cluster.folder / "host" / name for name in ("spool", "cache", "run")}
     mine = [f"collector.hostPaths.{name}={path}" for name, path in paths.items()]
     options = [f"--set={value}" for value in (*mine, *values)]
-    node.run("helm", "install", "icestream", str(CHART), *options, "--wait", "--timeout=5m")
-    # Helm does not wait for the only pod of a DaemonSet of which a tenth may be away.
-    node.kubectl("rollout", "status", "daemonset/icestream-collector", "--timeout=5m")
+    cluster.run("helm", "install", "icestream", str(CHART), *options, "--wait", "--timeout=5m")
+    # Helm does not wait for a pod of a DaemonSet that may be away.
+    cluster.kubectl("rollout", "status", "daemonset/icestream-collector", "--timeout=5m")
     step(f"helm install: all pods are ready with {', '.join(values)}")
     return paths["run"]
 
 
-def start_shop(node: Node, run: Path, image: str) -> None:
+def start_shop(cluster: Cluster, run: Path, image: str) -> None:
     """Starts an application of two pods in a namespace of its own."""
-    node.kubectl("create", "namespace", "shop")
-    node.kubectl("create", "configmap", "program", "--namespace=shop", f"--from-file={PROGRAM}")
+    cluster.kubectl("create", "namespace", "shop")
+    cluster.kubectl("create", "configmap", "program", "--namespace=shop", f"--from-file={PROGRAM}")
     manifest = (ROOT / "tests/kubernetes/shop.yaml").read_text().replace("IMAGE", image).replace("RUN", str(run))
-    node.kubectl("apply", "-f", "-", stdin=manifest)
-    node.kubectl("rollout", "status", "deployment/shop", "--namespace=shop", "--timeout=2m")
+    cluster.kubectl("apply", "-f", "-", stdin=manifest)
+    cluster.kubectl("rollout", "status", "deployment/shop", "--namespace=shop", "--timeout=2m")
     step("two pods of an application run")
 
 
-def see_shop(node: Node, port: int) -> None:
+def see_shop(cluster: Cluster, port: int) -> None:
     """Waits for samples of both pods with all labels, and for their requests."""
     begin = time.time()
-    for pod in [pod["metadata"]["name"] for pod in node.objects("pods", "--namespace=shop")]:
-        labels = {"namespace": "shop", "pod": pod, "container": "web", "workload": "shop", "node": NAME}
+    for pod in cluster.objects("pods", "--namespace=shop"):
+        labels = {"namespace": "shop", "pod": pod["metadata"]["name"], "container": "web", "workload": "shop"}
+        labels["node"] = pod["spec"]["nodeName"]
         selector = "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
         wait_until(
             lambda selector=selector: total(port, begin - 60, time.time(), selector) > 0,  # type: ignore[misc]
@@ -191,42 +199,69 @@ def see_shop(node: Node, port: int) -> None:
     step("the CPU of its requests is known")
 
 
-def roll(node: Node, workload: str) -> None:
-    node.kubectl("rollout", "restart", workload)
-    node.kubectl("rollout", "status", workload, "--timeout=5m")
+def drain(cluster: Cluster, name: str, *workloads: str) -> None:
+    """Empties a node as its operator does, and lets it have pods again once they are ready elsewhere. A part that has
+    two pods always has a ready one, also when both are on this node."""
+    command = ("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=5m")
+    with ThreadPoolExecutor() as thread:
+        draining = thread.submit(cluster.kubectl, *command)
+        while not draining.done():
+            ready = {
+                one["metadata"]["name"]: one["status"].get("readyReplicas", 0)
+                for one in cluster.objects("deployments", "-l", RELEASE)
+            }
+            assert all(ready.values()), ready
+            time.sleep(0.5)
+        draining.result()
+    left = cluster.objects("pods", "-A", f"--field-selector=spec.nodeName={name}")
+    assert {owner["kind"] for pod in left for owner in pod["metadata"]["ownerReferences"]} == {"DaemonSet"}
+    for workload in workloads:
+        cluster.kubectl("rollout", "status", workload, "--timeout=5m")
+    cluster.kubectl("rollout", "status", "deployment/shop", "--namespace=shop", "--timeout=5m")
+    cluster.kubectl("uncordon", name)
+    step(f"{name} was drained: {', '.join(workloads)} are ready elsewhere")
+
+
+def roll(cluster: Cluster, workload: str) -> None:
+    cluster.kubectl("rollout", "restart", workload)
+    cluster.kubectl("rollout", "status", workload, "--timeout=5m")
     step(f"{workload} is rolled")
 
 
-def nothing_lost(port: int, begin: float, until: float, before: int) -> None:
+def nothing_lost(port: int, begin: float, until: float, before: int, allowed: set[str]) -> None:
     """Checks that samples until a time are still the same, and that none is missing since then."""
     end = settled(port)
-    assert total(port, begin, until) == before
+    after = total(port, begin, until)
+    assert after == before, (after, before)
     found = ask(port, "completeness", start=begin, end=end)
     kinds = {hole["kind"] for hole in found["holes"]}
-    assert kinds <= HOLES_OF_A_ROLL, found
+    assert kinds <= allowed, found
     seconds = sum(hole["seconds"] for hole in found["holes"] if hole["kind"] == "not_running")
-    step(f"nothing is lost in {found['windows']} windows; collectors did not run for {seconds:.0f} s")
+    step(f"nothing is lost in {found['windows']} windows: {before} ns of CPU were {after} ns after it")
+    step(f"collectors did not run for {seconds:.0f} s; holes: {', '.join(sorted(kinds)) or 'none'}")
 
 
 def settled(port: int) -> float:
     """Returns a time, once all samples until then are stored: those of a node come in the order of time."""
     now = time.time()
-    wait_until(lambda: total(port, now, time.time() + 1) > 0, seconds=PATIENCE_S)
+    for name in NODES:
+        of_node = f'{{host="{name}"}}'
+        wait_until(lambda of_node=of_node: total(port, now, time.time() + 1, of_node) > 0, seconds=PATIENCE_S)  # type: ignore[misc]
     return now
 
 
-def uninstall(node: Node) -> None:
+def uninstall(cluster: Cluster) -> None:
     """Removes the application and the release, and checks that nothing of it stays in the cluster."""
-    node.kubectl("delete", "namespace", "shop")
-    node.run("helm", "uninstall", "icestream", "--wait")
-    kinds = node.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    cluster.kubectl("delete", "namespace", "shop")
+    cluster.run("helm", "uninstall", "icestream", "--wait")
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     kinds = [kind for kind in kinds if not kind.startswith("events")]
-    wait_until(lambda: not node.objects(",".join(kinds), "-A", "-l", RELEASE), lambda: state(node), PATIENCE_S)
+    wait_until(lambda: not cluster.objects(",".join(kinds), "-A", "-l", RELEASE), lambda: state(cluster), PATIENCE_S)
 
 
-def names(node: Node) -> set[str]:
+def names(cluster: Cluster) -> set[str]:
     """What is in the namespace of the release."""
-    return {one["metadata"]["name"] for one in node.objects("all,pvc,secret,configmap", "--namespace=default")}
+    return {one["metadata"]["name"] for one in cluster.objects("all,pvc,secret,configmap", "--namespace=default")}
 
 
 def total(port: int, start: float, end: float, selector: str = "{}") -> int:
@@ -246,7 +281,7 @@ def ask(port: int, path: str, **query: Any) -> Any:
         raise AssertionError(f"{url}: {error} {error.read()[:1000]!r}") from error
 
 
-def state(node: Node) -> str:
+def state(cluster: Cluster) -> str:
     """What a person would look at when it does not work."""
     commands = [
         ("get", "all,pvc", "-A", "-o", "wide"),
@@ -256,7 +291,7 @@ def state(node: Node) -> str:
     text = ""
     for command in commands:
         try:
-            text += f"$ kubectl {' '.join(command)}\n{node.kubectl(*command)[-6000:]}\n"
+            text += f"$ kubectl {' '.join(command)}\n{cluster.kubectl(*command)[-6000:]}\n"
         except AssertionError as error:
             text += f"{error}\n"
     return text

@@ -1,4 +1,7 @@
-"""A Kubernetes of one node on this machine: etcd, containerd and CNI of Debian, the rest by build_tools.sh.
+"""A Kubernetes of two nodes on this machine: etcd, containerd and CNI of Debian, the rest by build_tools.sh.
+
+Each node has a kubelet, a containerd, control groups, an ID of the machine and folders of its host. They share the
+kernel, so each can see the processes of both, and the network of pods.
 
 There is no kube-proxy and no iptables: two addresses of Services, those of the API server and of CoreDNS, are this
 machine's own. So other Services work with `kubectl port-forward`, and headless ones by DNS.
@@ -8,6 +11,7 @@ import contextlib
 import json
 import os
 import subprocess
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,10 +22,11 @@ from tests.kubernetes.tools import TOOLS
 from tests.waiting import wait_until
 
 API, DNS = "10.96.0.1", "10.96.0.10"
-NAME = "node-1"
+NODES = {"node-1": API, "node-2": "10.97.0.2"}
+"""Addresses by name."""
 BRIDGE = "icestream0"
 _SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
-"""The kubelet changes them."""
+"""A kubelet changes them."""
 
 _CONTAINERD = """
 version = 2
@@ -36,7 +41,7 @@ state = "{0}/containerd-state"
   restrict_oom_score_adj = true  # this machine may not be allowed to lower scores
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "/usr/lib/cni"
-  conf_dir = "{0}/cni"
+  conf_dir = "{2}"
 """
 _CNI = {
     "cniVersion": "1.0.0",
@@ -63,8 +68,8 @@ _DNS = """
 """
 
 
-class Node:
-    """A running node. Its folder has a log of each program."""
+class Cluster:
+    """A running cluster. Its folder has a log of each program."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,8 +94,10 @@ class Node:
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", *arguments, "-o", "json"))["items"]
         return found
 
-    def ctr(self, *arguments: str) -> str:
-        return self.run("ctr", "--address", f"{self.folder}/containerd.sock", "--namespace", "k8s.io", *arguments)
+    def ctr(self, name: str, *arguments: str) -> str:
+        """Asks the containerd of a node."""
+        address = f"{self.folder}/{name}/containerd.sock"
+        return self.run("ctr", "--address", address, "--namespace", "k8s.io", *arguments)
 
     @contextmanager
     def forwarded(self, target: str, port: int) -> Iterator[int]:
@@ -105,20 +112,16 @@ class Node:
             finally:
                 process.terminate()
 
-    def _start(self, programs: ExitStack, name: str, *arguments: str) -> None:
+    def _start(self, programs: ExitStack, *command: str, log: str = "") -> int:
         """Starts a program, which ends with `programs`: Ctrl-C does not end it before the pods have ended."""
-        with open(self.folder / f"{name}.log", "wb") as log:
-            process = subprocess.Popen(
-                [name, *arguments], env=self._environ, stdout=log, stderr=log, start_new_session=True
-            )
+        with open(self.folder / f"{log or command[0]}.log", "wb") as file:
+            process = subprocess.Popen(command, env=self._environ, stdout=file, stderr=file, start_new_session=True)
         programs.callback(_end, process)
+        return process.pid
 
     def _is_ready(self) -> bool:
-        with contextlib.suppress(AssertionError):
-            return "True" in self.kubectl(
-                "get", "node", NAME, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
-            )
-        return False
+        states = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}"
+        return self.kubectl("get", "nodes", "-o", states).split() == ["True" for _ in NODES]
 
     def _answers(self, *command: str) -> bool:
         try:
@@ -129,27 +132,26 @@ class Node:
 
 
 @contextmanager
-def running_node(folder: Path) -> Iterator[Node]:
-    """A node, which ends with all its pods, and leaves nothing outside of the folder."""
-    node = Node(folder)
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster, which ends with all its pods, and leaves nothing outside of the folder."""
+    cluster = Cluster(folder)
     _write_configuration(folder)
     sysctls = {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS}
     with ExitStack() as programs:
-        for address in (API, DNS):
-            node.run("ip", "address", "replace", f"{address}/32", "dev", "lo")
-            programs.callback(node.run, "ip", "address", "del", f"{address}/32", "dev", "lo")
+        for address in (*NODES.values(), DNS):
+            cluster.run("ip", "address", "replace", f"{address}/32", "dev", "lo")
+            programs.callback(cluster.run, "ip", "address", "del", f"{address}/32", "dev", "lo")
         programs.callback(_put_back, sysctls)
+        programs.callback(_remove_network)
         etcd = "http://127.0.0.1:22379"
         peers = "http://127.0.0.1:22380"
-        node._start(
+        cluster._start(
             programs, "etcd", f"--data-dir={folder}/etcd", f"--listen-client-urls={etcd}", "--unsafe-no-fsync",
             f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
         )  # fmt: skip
-        node._start(programs, "containerd", f"--config={folder}/containerd.toml")
-        programs.callback(_end_pods, node)
         key = f"{folder}/service-accounts.key"
-        node._start(
+        cluster._start(
             programs, "kube-apiserver", f"--etcd-servers={etcd}", f"--cert-dir={folder}/certificates",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc", f"--token-auth-file={folder}/tokens",
@@ -157,29 +159,43 @@ def running_node(folder: Path) -> Iterator[Node]:
             "--secure-port=443", "--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true",
             "--kubelet-preferred-address-types=InternalIP",
         )  # fmt: skip
-        wait_until(lambda: node._answers("kubectl", "get", "--raw", "/readyz"), lambda: f"see {folder}")
+        wait_until(lambda: cluster._answers("kubectl", "get", "--raw", "/readyz"), lambda: f"see {folder}")
         access = f"--kubeconfig={folder}/kubeconfig"
-        node._start(
+        cluster._start(
             programs, "kube-controller-manager", access, "--use-service-account-credentials", "--leader-elect=false",
             f"--service-account-private-key-file={key}", f"--root-ca-file={folder}/certificates/apiserver.crt",
         )  # fmt: skip
-        node._start(programs, "kube-scheduler", access, "--leader-elect=false")
-        node._start(programs, "coredns", "-conf", f"{folder}/Corefile")
-        wait_until(
-            lambda: node._answers("ctr", "--address", f"{folder}/containerd.sock", "version"), lambda: f"see {folder}"
-        )
-        node._start(
-            programs, "kubelet", access, f"--config={folder}/kubelet.json", f"--root-dir={folder}/kubelet",
-            f"--hostname-override={NAME}", f"--node-ip={API}",
-        )  # fmt: skip
-        wait_until(node._is_ready, lambda: f"see {folder}/kubelet.log")
-        yield node
+        cluster._start(programs, "kube-scheduler", access, "--leader-elect=false")
+        cluster._start(programs, "coredns", "-conf", f"{folder}/Corefile")
+        for name in NODES:
+            _start_node(cluster, programs, name)
+        wait_until(cluster._is_ready, lambda: f"see {folder}/*/kubelet.log")
+        yield cluster
+
+
+def _start_node(cluster: Cluster, programs: ExitStack, name: str) -> None:
+    """Starts containerd and the kubelet where they see an ID of the machine and host folders of their own."""
+    folder = cluster.folder / name
+    _write_node(folder, NODES[name])
+    for hierarchy in _cgroups():
+        (hierarchy / _cgroup(name)).mkdir(exist_ok=True)
+    own = f"mount --bind {folder}/machine-id /etc/machine-id && mount --bind {folder}/host {cluster.folder}/host"
+    run = f"{own} && exec containerd --config={folder}/containerd.toml"
+    containerd = cluster._start(programs, "unshare", "--mount", "sh", "-c", run, log=f"{name}/containerd")
+    programs.callback(_end_pods, cluster, name)
+    address = f"{folder}/containerd.sock"
+    wait_until(lambda: cluster._answers("ctr", "--address", address, "version"), lambda: f"see {folder}")
+    cluster._start(
+        programs, "nsenter", f"--mount=/proc/{containerd}/ns/mnt", "kubelet", f"--config={folder}/kubelet.json",
+        f"--kubeconfig={cluster.folder}/kubeconfig", f"--root-dir={folder}/kubelet", f"--cert-dir={folder}/pki",
+        f"--hostname-override={name}", f"--node-ip={NODES[name]}", log=f"{name}/kubelet",
+    )  # fmt: skip
 
 
 def _write_configuration(folder: Path) -> None:
-    (folder / "cni").mkdir()
+    for name in ("cni", "host"):
+        (folder / name).mkdir()
     (folder / "cni/icestream.conflist").write_text(json.dumps(_CNI))
-    (folder / "containerd.toml").write_text(_CONTAINERD.format(folder, PAUSE))
     (folder / "Corefile").write_text(_DNS.format(folder, DNS=DNS))
     (folder / "tokens").write_text('admin,admin,admin,"system:masters"\n')
     cluster = {"server": f"https://{API}", "insecure-skip-tls-verify": True}
@@ -192,15 +208,24 @@ def _write_configuration(folder: Path) -> None:
         "current-context": "icestream",
     }
     (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+    command = ["openssl", "genrsa", "-out", str(folder / "service-accounts.key"), "2048"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _write_node(folder: Path, address: str) -> None:
+    (folder / "host").mkdir(parents=True)
+    (folder / "machine-id").write_text(f"{uuid.uuid4().hex}\n")
+    (folder / "containerd.toml").write_text(_CONTAINERD.format(folder, PAUSE, folder.parent / "cni"))
     kubelet = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": API,
+        "address": address,
         "healthzPort": 0,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": f"unix://{folder}/containerd.sock",
         "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{_cgroup(folder.name)}",
         "failCgroupV1": False,
         "failSwapOn": False,
         "oomScoreAdj": 0,
@@ -214,8 +239,6 @@ def _write_configuration(folder: Path) -> None:
         "evictionHard": {"memory.available": "100Mi"},
     }
     (folder / "kubelet.json").write_text(json.dumps(kubelet))
-    command = ["openssl", "genrsa", "-out", str(folder / "service-accounts.key"), "2048"]
-    subprocess.run(command, check=True, capture_output=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -227,20 +250,35 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _end_pods(node: Node) -> None:
-    """Ends what runs in containerd, once the kubelet has ended."""
-    for name in node.ctr("tasks", "list", "--quiet").split():
+def _end_pods(cluster: Cluster, name: str) -> None:
+    """Ends what runs in a node's containerd, once its kubelet has ended."""
+    for task in cluster.ctr(name, "tasks", "list", "--quiet").split():
         with contextlib.suppress(AssertionError):
-            node.ctr("tasks", "delete", "--force", name)
-    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
-        if (point := line.split()[1]).startswith(f"{node.folder}/"):
-            subprocess.run(["umount", "--lazy", point], check=False)
+            cluster.ctr(name, "tasks", "delete", "--force", task)
+    for hierarchy in _cgroups():
+        for cgroup in sorted(hierarchy.glob(f"{_cgroup(name)}/**/"), key=lambda path: -len(path.parts)):
+            with contextlib.suppress(OSError):
+                cgroup.rmdir()
+
+
+def _remove_network() -> None:
     for namespace in Path("/run/netns").glob("cni-*"):
         subprocess.run(["ip", "netns", "delete", namespace.name], check=False)
     subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
-    for cgroup in sorted(Path("/sys/fs/cgroup").glob("*/kubepods/**/"), key=lambda path: -len(path.parts)):
-        with contextlib.suppress(OSError):
-            cgroup.rmdir()
+
+
+def _cgroup(name: str) -> str:
+    return f"icestream-{name}"
+
+
+def _cgroups() -> list[Path]:
+    """The hierarchies of control groups: version 1 has many, version 2 one."""
+    root = Path("/sys/fs/cgroup")
+    if not (root / "cgroup.controllers").exists():
+        return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+    controllers = (root / "cgroup.controllers").read_text().split()
+    (root / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+    return [root]
 
 
 def _put_back(sysctls: dict[str, str]) -> None:
