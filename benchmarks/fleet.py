@@ -1,10 +1,10 @@
 """What each stage takes for a fleet: CPU, bytes, parts and commits, and how long a takeover lasts.
 
-    python -m benchmarks.fleet [--hosts 1000] [--windows 3]
+    python -m benchmarks.fleet [--hosts 1000] [--windows 3] [--workers 1] [--partitions 4]
 
-Simulated hosts (tests/data/fleet.py) publish as fast as the pipeline takes it: to an Apache Kafka, a stream worker, the
+Simulated hosts (tests/data/fleet.py) publish as fast as the pipeline takes it: to an Apache Kafka, stream workers, the
 store (the ClickHouse sink, resolve and the archive, on the embedded engine) and a lake sink, each a process. A first
-window of each host announces its stacks and is not measured. Then a second worker and a second sink join, and the first
+window of each host announces its stacks and is not measured. Then one more worker and a second sink join, and the first
 ones are killed. CPU is what the processes used, so other work on the machine changes the figures little. Prints one
 JSON object; "a day" is what these hosts would make in a day.
 """
@@ -26,7 +26,8 @@ from icestream.clickhouse.client import connect
 from icestream.kafka import clients
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, LAKE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
-from tests.chaos.cluster import STORE, Cluster
+from standalone.supervisor.in_process_broker import PARTITIONS
+from tests.chaos.cluster import Cluster
 from tests.data.fleet import SAMPLES as WINDOW_SAMPLES
 from tests.data.fleet import Fleet
 from tests.data.messages import WINDOW_NS
@@ -36,7 +37,6 @@ _TAKEOVER_HOSTS = 50
 _WINDOWS_A_DAY = DAY_NS // WINDOW_NS
 _BY_WINDOW = (RAW, ACTIVITY, SAMPLES)
 """Topics that grow with each window; icestream.stacks grows with new code, and once a day."""
-_STAGES = {"streams": "streams-1", "store": STORE, "lake": "lake-1"}
 _TABLES = """
     SELECT table, sum(bytes_on_disk), sum(rows), sum(newest) FROM (
         SELECT table, partition, sum(bytes_on_disk) AS bytes_on_disk, sum(rows) AS rows, max(max_block_number) AS newest
@@ -58,25 +58,29 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=1000, help="default: 1,000")
     parser.add_argument("--windows", type=int, default=3, help="windows of each host that are measured (default: 3)")
+    parser.add_argument("--workers", type=int, default=1, help="stream workers (default: 1)")
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help=f"of each topic (default: {PARTITIONS})")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="icestream-fleet-") as folder:
-        print(json.dumps(measure(Path(folder), args.hosts, args.windows)))
+        print(json.dumps(measure(Path(folder), args.hosts, args.windows, args.workers, args.partitions)))
     return 0
 
 
-def measure(folder: Path, hosts: int, windows: int) -> dict[str, object]:
+def measure(
+    folder: Path, hosts: int, windows: int, workers: int = 1, partitions: int = PARTITIONS
+) -> dict[str, object]:
     """Figures of each stage, topic and table, and of the takeovers."""
-    cluster, fleet = Cluster(folder, workers=1, sinks=1), Fleet()
+    cluster, fleet = Cluster(folder, workers=workers, partitions=partitions), Fleet()
     begin = time.time_ns() - (windows + 20) * WINDOW_NS
     try:
         first_s = _publish(cluster, fleet, hosts, 0, begin)
         first_bytes = _topic_bytes(folder)
-        cpu = {name: _cpu_s(cluster, part) for name, part in _STAGES.items()}
+        cpu = _cpu_s(cluster)
         took_s = sum(_publish(cluster, fleet, hosts, window, begin) for window in range(1, windows + 1))
-        cpu = {name: _cpu_s(cluster, part) - cpu[name] for name, part in _STAGES.items()}
+        cpu = {stage: seconds - cpu[stage] for stage, seconds in _cpu_s(cluster).items()}
         published = _topic_bytes(folder)
-        memory = {name: _memory_mb(cluster, part, "VmHWM") for name, part in _STAGES.items()}
-        takeover = _takeovers(cluster, fleet, hosts, windows + 1, begin)
+        memory = _peak_memory_mb(cluster)
+        join_s, takeover_s = _takeovers(cluster, fleet, hosts, windows + 1, begin)
     finally:
         cluster.close()
     stored = stored_tables(folder)
@@ -101,7 +105,8 @@ def measure(folder: Path, hosts: int, windows: int) -> dict[str, object]:
         "commits_a_minute": {name: round(table.writes / minutes) for name, table in lake.items()},
         "windows_a_minute": round(hosts * (windows + 1) / minutes),
         "measured_s": round(took_s),
-        "takeover_s": takeover,
+        "join_s": join_s,
+        "takeover_s": takeover_s,
     }
 
 
@@ -119,13 +124,19 @@ def _publish(cluster: Cluster, fleet: Fleet, hosts: int, window: int, begin: int
     return time.monotonic() - started
 
 
-def _takeovers(cluster: Cluster, fleet: Fleet, hosts: int, first_window: int, begin: int) -> dict[str, float]:
-    """Seconds from a kill until all that a few hosts publish at the kill is stored."""
+def _takeovers(
+    cluster: Cluster, fleet: Fleet, hosts: int, first_window: int, begin: int
+) -> tuple[float, dict[str, float]]:
+    """Seconds from the start of one more worker until all workers have partitions, and from a kill until all that a few
+    hosts publish at the kill is stored."""
     hosts = min(hosts, _TAKEOVER_HOSTS)
-    joined = {"streams-1": cluster.join_worker(), "lake-1": "lake-2"}
-    cluster.start(joined["lake-1"], *cluster.parts["lake-1"].arguments[:-2])
-    for name in joined.values():
+    started = time.monotonic()
+    cluster.join_worker()
+    for name in reversed(cluster.workers()):
         cluster.wait_until_ready(name)
+    join_s = round(time.monotonic() - started, 1)
+    cluster.start("lake-2", *cluster.parts["lake-1"].arguments[:-2])
+    cluster.wait_until_ready("lake-2")
     _publish(cluster, fleet, hosts, first_window, begin)
     found = {}
     for number, (victim, group) in enumerate((("streams-1", STREAMS_GROUP), ("lake-1", LAKE_GROUP)), 1):
@@ -133,7 +144,7 @@ def _takeovers(cluster: Cluster, fleet: Fleet, hosts: int, first_window: int, be
         killed = time.monotonic()
         _publish(cluster, fleet, hosts, first_window + number, begin)
         found[group] = round(time.monotonic() - killed, 1)
-    return found
+    return join_s, found
 
 
 def _topic_bytes(folder: Path) -> dict[str, int]:
@@ -142,16 +153,36 @@ def _topic_bytes(folder: Path) -> dict[str, int]:
     return {topic: sum(path.stat().st_size for path in log.glob(f"{topic}-*/*.log")) for topic in (*_BY_WINDOW, STACKS)}
 
 
-def _cpu_s(cluster: Cluster, name: str) -> float:
-    """CPU that a process has used, user and system."""
-    fields = Path(f"/proc/{cluster.parts[name].process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _processes(cluster: Cluster) -> dict[str, list[int]]:
+    """The processes of each stage, by their IDs."""
+    assert cluster.kafka is not None
+    assert cluster.kafka.process is not None
+    stages = {"kafka": [cluster.kafka.process.pid]}
+    for name, part in cluster.parts.items():
+        stages.setdefault(name.partition("-")[0], []).append(part.process.pid)
+    return stages
 
 
-def _memory_mb(cluster: Cluster, name: str, field: str) -> int:
-    match = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{cluster.parts[name].process.pid}/status").read_text())
-    assert match is not None
-    return int(match[1]) // 1024
+def _cpu_s(cluster: Cluster) -> dict[str, float]:
+    """CPU that each stage has used, user and system."""
+
+    def used(pid: int) -> int:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {stage: sum(map(used, pids)) / ticks for stage, pids in _processes(cluster).items()}
+
+
+def _peak_memory_mb(cluster: Cluster) -> dict[str, int]:
+    """Memory of the largest process of each stage."""
+
+    def peak(pid: int) -> int:
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        assert match is not None
+        return int(match[1]) // 1024
+
+    return {stage: max(map(peak, pids)) for stage, pids in _processes(cluster).items()}
 
 
 def stored_tables(folder: Path) -> dict[str, Table]:

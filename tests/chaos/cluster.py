@@ -63,6 +63,7 @@ class Cluster:
         store_has_lake: bool = False,
         settings: KafkaSettings | None = None,
         small_disk: bool = False,
+        partitions: int = PARTITIONS,
     ) -> None:
         """`sinks`: processes of lake sinks. `store_has_lake`: the store has one, too, and its jobs correct the lake.
 
@@ -83,7 +84,7 @@ class Cluster:
         if self.kafka is not None:
             self.kafka.start()
             settings = self.kafka.settings()
-            create(settings, partitions=PARTITIONS, replication=1)
+            create(settings, partitions=partitions, replication=1)
         assert settings is not None
         self.settings = settings
         self._workers = 0
