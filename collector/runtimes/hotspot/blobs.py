@@ -19,6 +19,7 @@ from collector.runtimes.hotspot.vm_structs import Memory
 COMPILED = (b"nmethod", b"native nmethod")
 _MAX_PLACES_BYTES, _MAX_SCOPES_BYTES, _MAX_METADATA_BYTES = 1 << 18, 1 << 19, 1 << 16
 _MAX_INLINED, _MAX_RECORDS = 128, 8192
+_OVERHEAD_BYTES = 1024
 _NAME_BYTES = 48
 _POINTER = (1 << 48) - 1
 _PLACE = np.dtype([("code", "<i4"), ("scope", "<i4"), ("rest", "<u8")])
@@ -72,8 +73,8 @@ class Scopes(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return len(self.places) + len(self.scopes) + len(self.metadata)
+        """Bytes, with Python's own for what is kept with the tables, which are more than theirs if a method is small."""
+        return _OVERHEAD_BYTES + len(self.places) + len(self.scopes) + len(self.metadata)
 
     def _places(self) -> np.ndarray:
         return np.frombuffer(self.places[: len(self.places) // 16 * 16], _PLACE)
