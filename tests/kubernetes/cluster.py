@@ -133,7 +133,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster, which ends with all its pods, and leaves nothing outside of the folder."""
+    """A cluster, which ends with all its pods, and leaves no process, mount, address or control group."""
     cluster = Cluster(folder)
     _write_configuration(folder)
     sysctls = {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS}
