@@ -73,7 +73,7 @@ class Scopes(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes, with Python's own for what is kept with the tables, which are more than theirs if a method is small."""
+        """Bytes, with what Python itself takes for what is kept with them: more than theirs if a method is small."""
         return _OVERHEAD_BYTES + len(self.places) + len(self.scopes) + len(self.metadata)
 
     def _places(self) -> np.ndarray:
